@@ -1,0 +1,1 @@
+"""Vocabulary shared by every room: types, errors, settings, random numbers."""
