@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from renaissance.core.errors import PhaseError
 from renaissance.core.settings import GlobalSettings, Settings, check_fraction
 
