@@ -1,0 +1,95 @@
+"""Normalisation: uint8 to float through one table of 256 entries per channel.
+
+``y = (x / 255 - mean) / std``, computed in float64 and rounded once. A pixel has 256 values, so a
+table makes every implementation (numpy, scalar, vector, device) give identical bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from renaissance.core.errors import check_real, fail
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """Mean and standard deviation per channel, of pixels in [0, 1].
+
+    One value serves any number of channels. Padded channels and erased pixels become exactly 0.
+
+    Attributes:
+        mean: One value, or one per channel.
+        std: One value, or one per channel, each > 0.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        for field in ("mean", "std"):
+            given = getattr(self, field)
+            values = tuple(given) if isinstance(given, Sequence) else (given,)
+            if not values:
+                fail(ValueError, field, given, "at least one value")
+            low = 0.0 if field == "std" else float("-inf")
+            checked = tuple(check_real(field, v, low, open_low=True) for v in values)
+            object.__setattr__(self, field, checked)
+
+    def table(self, channels: int, dtype: np.dtype | type | str = np.float32) -> np.ndarray:
+        """The 256 values of every channel.
+
+        Args:
+            channels: Of the pictures.
+            dtype: float32 or float16 of the result.
+
+        Returns:
+            ``[channels, 256]`` of ``dtype``.
+
+        Raises:
+            ValueError: Neither one value nor one per channel.
+        """
+        rows = []
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, channels):
+                fail(ValueError, f"normalization {name}", values, f"1 or {channels} values")
+            rows.append(np.broadcast_to(np.array(values, np.float64), (channels,))[:, None])
+        levels = np.arange(256, dtype=np.float64)[None, :] / 255.0
+        # float64 straight to the result: by way of float32 a float16 could be rounded twice
+        return ((levels - rows[0]) / rows[1]).astype(check_float(dtype))
+
+
+MNIST = Normalization((0.1307,), (0.3081,))
+CIFAR = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+MLPERF = Normalization((123.68 / 255, 116.78 / 255, 103.94 / 255), (1 / 255,) * 3)
+NO_NORM = Normalization()
+
+PRESETS: dict[str, Normalization] = {
+    "MNIST": MNIST,
+    "CIFAR": CIFAR,
+    "IMAGENET": IMAGENET,
+    "MLPERF": MLPERF,
+    "NO_NORM": NO_NORM,
+}
+
+
+def normalization_of(value: Normalization | str | None) -> Normalization:
+    """A record from itself, a preset's name, or None (NO_NORM: pixels in [0, 1])."""
+    if value is None:
+        return NO_NORM
+    if isinstance(value, Normalization):
+        return value
+    if isinstance(value, str) and value.upper() in PRESETS:
+        return PRESETS[value.upper()]
+    return fail(ValueError, "normalization", value, f"a Normalization or one of {list(PRESETS)}")
+
+
+def check_float(dtype: np.dtype | type | str) -> np.dtype:
+    """float32 or float16, or an error."""
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype(np.float32), np.dtype(np.float16)):
+        fail(ValueError, "dtype", str(kind), "float32 or float16")
+    return kind
