@@ -1,7 +1,7 @@
 """Philox4x32-10: counter-based random numbers, the only source of randomness in the framework.
 
-A random number is a pure function of *where it is used*, never of what was drawn before, so any number
-of workers or devices gives the same bytes. The four 32-bit counter words of a use are::
+A random number is a pure function of *where it is used*, never of what was drawn before, so any
+number of workers or devices gives the same bytes. The four 32-bit counter words of a use are::
 
     (element index div 4, sample id, operation or layer id, step or epoch)
 
@@ -9,14 +9,15 @@ and element ``e`` takes word ``e mod 4`` of its block. The key is the 64-bit see
 
 Reference: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
-The normal distribution uses only operations that IEEE 754 rounds exactly (+, -, *, /, sqrt and integer
-steps); ``log``, ``sin`` and ``cos`` of the C or vector library differ in the last bit from machine to
-machine, ours do not.
+The normal distribution uses only operations that IEEE 754 rounds exactly (+, -, *, /, sqrt and
+integer steps); ``log``, ``sin`` and ``cos`` of the C or vector library differ in the last bit from
+machine to machine, ours do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import factorial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -180,7 +181,7 @@ def normal_at(
     index = np.asarray(elements)
     if index.dtype.kind not in "ui":
         fail(TypeError, "elements dtype", index.dtype.name, "integers")
-    if index.size and not (0 <= int(index.min()) and int(index.max()) < 2**34):
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= 2**34):
         fail(ValueError, "elements", (int(index.min()), int(index.max())), "in [0, 2**34)")
     flat = index.reshape(-1).astype(np.uint64)
     counter = np.empty((flat.size, 4), np.uint32)
@@ -196,7 +197,8 @@ def permutation(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The order of ``n`` samples in an epoch: a uniformly random permutation.
 
     Element ``i`` gets the 64-bit key made of words ``2i`` (low) and ``2i + 1`` (high) of the stream
-    ``(sample 0, PERMUTATION_OPERATION, epoch)``; the indices are sorted by key, equal keys by index.
+    ``(sample 0, PERMUTATION_OPERATION, epoch)``; the indices are sorted by key, equal keys by
+    index.
 
     Args:
         n: Number of samples.
@@ -225,10 +227,8 @@ def _box_muller(
 _LN2 = 0.6931471805599453
 _SQRT_HALF = 0.7071067811865476
 _LOG_TERMS = tuple(2.0 / (2 * k + 1) for k in range(11))
-_SIN_TERMS = (1.0, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800, 1 / 6227020800)
-_COS_TERMS = (1.0, -1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)
-_COS_TERMS += (-1 / 87178291200,)
-_SIN_TERMS += (-1 / 1307674368000,)
+_SIN_TERMS = tuple((-1) ** k / factorial(2 * k + 1) for k in range(8))
+_COS_TERMS = tuple((-1) ** k / factorial(2 * k) for k in range(8))
 
 
 def _horner(x: NDArray[np.float64], terms: tuple[float, ...]) -> NDArray[np.float64]:
