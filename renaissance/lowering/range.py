@@ -72,8 +72,9 @@ def clip(tensors: Mapping[str, jax.Array], rule: Clip) -> Tensors:
     return dict(zip(tensors, rule.clip(list(tensors.values()), xp=jnp), strict=True))
 
 
-def ema(average: Mapping[str, jax.Array], weights: Mapping[str, jax.Array], decay: float) ->
-Tensors:
+def ema(
+    average: Mapping[str, jax.Array], weights: Mapping[str, jax.Array], decay: float
+) -> Tensors:
     """``e <- d e + (1 - d) w`` for every tensor.
 
     Args:
