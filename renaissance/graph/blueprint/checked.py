@@ -1,0 +1,42 @@
+"""What every factory shares: a wrong call fails with the call that would be right."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from renaissance.core.errors import fail
+from renaissance.graph.blueprint.tree import Layer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def factory(function: Callable[P, R]) -> Callable[P, R]:
+    """Let unknown, missing or surplus arguments raise a ``TypeError`` that shows the signature."""
+    signature = inspect.signature(function)
+    shown = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            call = f"{function.__name__}({shown})"
+            raise TypeError(f"{function.__name__}: {error}; expected {call}") from None
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def check_layer(where: str, value: Any) -> Layer:
+    """Return ``value`` if it is a layer."""
+    if isinstance(value, Layer):
+        return value
+    if isinstance(value, (list, tuple)):
+        fail(TypeError, where, value, "a Layer (unpack a list with *: seq(*layers))")
+    if callable(value):
+        fail(TypeError, where, value, "a Layer (call the factory: relu(), not relu)")
+    fail(TypeError, where, value, "a Layer")
