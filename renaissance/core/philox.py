@@ -91,24 +91,23 @@ def random_words(
     """
     count = check_int("count", count, 0, 2**34)
     out = np.empty(-(-count // 4) * 4, np.uint32)
-    for first, counter in _counters(len(out) // 4, sample, operation, step):
+    use = _check_use(seed, sample, operation, step)
+    for first, counter in _counters(len(out) // 4, use):
         block = philox4x32(counter, seed)
         out[4 * first : 4 * first + block.size] = block.reshape(-1)
     return out[:count]
 
 
-def _counters(
-    blocks: int, sample: int, operation: int, step: int
-) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    tail = _check_use(sample, operation, step)
+def _counters(blocks: int, use: tuple[int, int, int]) -> Iterator[tuple[int, NDArray[np.uint32]]]:
     for first in range(0, blocks, _CHUNK_BLOCKS):
         counter = np.empty((min(_CHUNK_BLOCKS, blocks - first), 4), np.uint32)
         counter[:, 0] = np.arange(first, first + len(counter), dtype=np.uint32)
-        counter[:, 1:] = tail
+        counter[:, 1:] = use
         yield first, counter
 
 
-def _check_use(sample: int, operation: int, step: int) -> tuple[int, int, int]:
+def _check_use(seed: int, sample: int, operation: int, step: int) -> tuple[int, int, int]:
+    check_int("seed", seed, 0, 2**64 - 1)
     return (
         check_int("sample", sample, 0, _WORD),
         check_int("operation", operation, 0, _WORD),
@@ -155,7 +154,8 @@ def normal(
     """
     count = check_int("count", count, 0, 2**34)
     out = np.empty(-(-count // 4) * 4, np.float64)
-    for first, counter in _counters(len(out) // 4, sample, operation, step):
+    use = _check_use(seed, sample, operation, step)
+    for first, counter in _counters(len(out) // 4, use):
         words = philox4x32(counter, seed).reshape(-1, 2)
         even, odd = _box_muller(words[:, 0], words[:, 1])
         end = 4 * first + words.size
@@ -186,7 +186,7 @@ def normal_at(
     flat = index.reshape(-1).astype(np.uint64)
     counter = np.empty((flat.size, 4), np.uint32)
     counter[:, 0] = flat >> np.uint64(2)
-    counter[:, 1:] = _check_use(sample, operation, step)
+    counter[:, 1:] = _check_use(seed, sample, operation, step)
     words = philox4x32(counter, seed).reshape(-1, 2, 2)
     pair = words[np.arange(flat.size), (flat >> np.uint64(1)).astype(np.intp) & 1]
     even, odd = _box_muller(pair[:, 0], pair[:, 1])
