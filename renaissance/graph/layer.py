@@ -1,7 +1,7 @@
 """Records of the front half: what a layer is once the tree is flat, and what its kind must declare.
 
-A kind is described once, by one immutable :class:`LayerDescriptor`. Its lowering is registered beside
-it (see :mod:`renaissance.lowering.registry`); nothing else in the package knows the kind by name.
+A kind is described once, by one immutable :class:`LayerDescriptor`. Its lowering is registered
+beside it (see :mod:`renaissance.lowering.registry`); nothing else in the package knows it by name.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def block(*args, **kwargs):  # type: ignore[no-untyped-def]
     given = dict(zip(fields, args, strict=False)) | kwargs
     if len(given) != count or set(given) != set(fields):
         shown = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])
-        raise TypeError(f"block got ({shown}), expected block(mid, out, style) or block(out, style)")
+        expected = "block(mid, out, style) or block(out, style)"
+        raise TypeError(f"block: got ({shown}); expected {expected}")
     return Layer("block", Block(given.get("mid"), given["out"], _style(given["style"])))
 
 

@@ -36,6 +36,7 @@ class Layer:
     children: tuple[Layer, ...]
     size: int
     leaves: int
+    _hash: int
 
     def __init__(self, kind: str, params: Any, children: tuple[Layer, ...] = ()) -> None:
         copies = params if kind == "repeat" else 1
@@ -55,7 +56,7 @@ class Layer:
         raise AttributeError(f"a Layer is immutable: cannot delete {name!r}")
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined, no-any-return]
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return same_tree(self, other) if isinstance(other, Layer) else NotImplemented

@@ -34,8 +34,7 @@ def _running(layer: ArchLayer) -> tuple[StatisticSpec, ...]:
     return StatisticSpec("mean", shape), StatisticSpec("var", shape)
 
 
-DESCRIPTORS = (
-    LayerDescriptor("bn", BatchNorm, _same_shape, weights=_scale_and_shift, statistics=_running),
-    LayerDescriptor("bn1d", BatchNorm, _vector_shape, weights=_scale_and_shift, statistics=_running),
-    LayerDescriptor("bn2d", BatchNorm, _same_shape, weights=_scale_and_shift, statistics=_running),
+DESCRIPTORS = tuple(
+    LayerDescriptor(kind, BatchNorm, shape, weights=_scale_and_shift, statistics=_running)
+    for kind, shape in (("bn", _same_shape), ("bn1d", _vector_shape), ("bn2d", _same_shape))
 )

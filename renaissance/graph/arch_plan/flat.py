@@ -1,0 +1,89 @@
+"""The flat list of layers between the steps, and the shapes that flow along it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from renaissance.core.errors import PlanError, ShapeError
+from renaissance.core.types import Shape
+from renaissance.graph.blueprint.expression import call
+from renaissance.graph.descriptors.residual import ADD2_END, ADD2_SHORTCUT_END, ADD2_START
+from renaissance.graph.registry import descriptor_of
+
+
+@dataclass(frozen=True, slots=True)
+class FlatLayer:
+    """A layer whose shapes are not settled yet; the fields are those of ``ArchLayer``."""
+
+    kind: str
+    params: Any
+    name: str = ""
+    source_id: int = 0
+
+
+class ShapeMachine:
+    """Follows the shape of one sample along a flat list, residual markers included."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._inputs: list[Shape] = []
+        self._shortcuts: list[Shape] = []
+
+    def step(self, layer: FlatLayer) -> Shape:
+        """Pass one layer and return its output shape, the input of the next one.
+
+        Raises:
+            ShapeError: The layer cannot take the shape, or the two paths of an add differ.
+            PlanError: A marker has no partner.
+        """
+        match layer.kind:
+            case kind if kind == ADD2_START:
+                self._inputs.append(self.shape)
+            case kind if kind == ADD2_SHORTCUT_END:
+                if len(self._inputs) != len(self._shortcuts) + 1:
+                    raise PlanError(f"{layer.name or kind} has no add2_start before it")
+                self._shortcuts.append(self.shape)
+                self.shape = self._inputs[-1]
+            case kind if kind == ADD2_END:
+                if not self._inputs or len(self._inputs) != len(self._shortcuts):
+                    raise PlanError(f"{layer.name or kind} has no add2_shortcut_end before it")
+                self._inputs.pop()
+                self._check_add(layer, self._shortcuts.pop())
+            case _:
+                self.shape = output_shape(layer, self.shape)
+        return self.shape
+
+    def _check_add(self, layer: FlatLayer, shortcut: Shape) -> None:
+        if shortcut != self.shape:
+            raise ShapeError(
+                f"{layer.name or layer.kind}: the shortcut gives {shortcut}, the main path gives "
+                f"{self.shape}, expected the same shape: project the shortcut, conv(...) and bn()"
+            )
+
+    def finish(self) -> Shape:
+        """The output shape, once every add is closed."""
+        if self._inputs:
+            raise PlanError(f"{len(self._inputs)} add2_start left open, expected add2_end for each")
+        return self.shape
+
+
+def output_shape(layer: FlatLayer, shape: Shape) -> Shape:
+    """Output shape of one layer; an error names the layer, its parameters and its input."""
+    try:
+        return Shape(*descriptor_of(layer.kind).infer_shape(layer.params, shape))
+    except ShapeError as error:
+        where = f"{layer.name}: " if layer.name else ""
+        raise ShapeError(f"{where}{call(layer.kind, layer.params)} on {shape}: {error}") from None
+
+
+def with_input_shapes(
+    layers: Iterable[FlatLayer], input_shape: Shape
+) -> Iterator[tuple[FlatLayer, Shape]]:
+    """Each layer of a list with the shape it is given."""
+    machine = ShapeMachine(input_shape)
+    for layer in layers:
+        yield layer, machine.shape
+        machine.step(layer)
+    machine.finish()
