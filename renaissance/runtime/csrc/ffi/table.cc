@@ -1,12 +1,120 @@
-#include "ffi/table.h"
-
+// The one table of custom calls, and the two handlers that every operation gets.
 #include <iterator>
 
-#include "ffi/handlers.h"
+#include "ffi/decode.h"
+#include "host/driver.h"
 #include "host/export.h"
+#include "host/philox.h"
+#include "host/run.h"
 
-static const rn::Target kTargets[] = {
+namespace rn {
+
+template <class Operation>
+ffi::Error host_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
+  Call call(args, rets, attrs);
+  Operation operation = decode<Operation>(call);
+  if (call.failed()) return call.error();
+  run(operation);
+  return ffi::Error::Success();
+}
+
+// Every kernel takes its operation's record as its only parameter. `launches` holds six numbers for
+// each: kernel key, grid x, y, z, threads per block, bytes of dynamic shared memory.
+template <class Operation>
+ffi::Error cuda_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     ffi::Dictionary attrs) {
+  Call call(args, rets, attrs);
+  Operation operation = decode<Operation>(call);
+  ffi::Span<const int64_t> launches = call.integers("launches");
+  if (call.failed()) return call.error();
+  if (launches.size() == 0 || launches.size() % 6 != 0)
+    return ffi::Error::InvalidArgument("the call was lowered without its CUDA launches");
+  for (size_t i = 0; i < launches.size(); i += 6) {
+    const int64_t* l = launches.begin() + i;
+    Launch launch = {l[0], l[1], l[2], l[3], l[4], l[5]};
+    std::string problem = launch_kernel(launch, &operation, stream);
+    if (!problem.empty()) return ffi::Error::Internal(problem);
+  }
+  return ffi::Error::Success();
+}
+
+static ffi::Error philox_uniform_call(ffi::ResultBuffer<ffi::F32> out, int64_t seed,
+                                      int64_t sample, int64_t operation, int64_t step) {
+  philox_uniform(out->typed_data(), out->element_count(), static_cast<uint64_t>(seed),
+                 static_cast<uint32_t>(sample), static_cast<uint32_t>(operation),
+                 static_cast<uint32_t>(step));
+  return ffi::Error::Success();
+}
+
+}  // namespace rn
+
+namespace ffi = xla::ffi;
+
+// Without this trait XLA would not capture the call into a graph, and launch it six times slower.
+#define RN_TRAITS {ffi::Traits::kCmdBufferCompatible}
+#define RN_HANDLERS(Operation)                                                                  \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(Operation##Host, rn::host_call<rn::Operation>,                  \
+                                ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs(),       \
+                                RN_TRAITS);                                                     \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(Operation##Cuda, rn::cuda_call<rn::Operation>,                  \
+                                ffi::Ffi::Bind()                                                \
+                                    .Ctx<ffi::PlatformStream<void*>>()                          \
+                                    .RemainingArgs()                                            \
+                                    .RemainingRets()                                            \
+                                    .Attrs(),                                                   \
+                                RN_TRAITS)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(PhiloxUniformHost, rn::philox_uniform_call,
+                              ffi::Ffi::Bind()
+                                  .Ret<ffi::Buffer<ffi::F32>>()
+                                  .Attr<int64_t>("seed")
+                                  .Attr<int64_t>("sample")
+                                  .Attr<int64_t>("operation")
+                                  .Attr<int64_t>("step"),
+                              RN_TRAITS);
+RN_HANDLERS(FcForward);
+RN_HANDLERS(FcBackward);
+RN_HANDLERS(ActivationForward);
+RN_HANDLERS(ActivationBackward);
+RN_HANDLERS(SoftmaxCrossEntropy);
+RN_HANDLERS(Dropout);
+RN_HANDLERS(Cast);
+RN_HANDLERS(Clear);
+RN_HANDLERS(Copy);
+RN_HANDLERS(UnscaleGradients);
+RN_HANDLERS(ExponentialAverage);
+RN_HANDLERS(AccumulateMetrics);
+RN_HANDLERS(Optimizer);
+RN_HANDLERS(LarsNorms);
+RN_HANDLERS(LarsUpdate);
+RN_HANDLERS(StepBegin);
+RN_HANDLERS(StepEnd);
+
+struct Target {
+  const char* name;
+  XLA_FFI_Handler* host;
+  XLA_FFI_Handler* cuda;
+};
+
+static const Target kTargets[] = {
     {"rn_philox_uniform", PhiloxUniformHost, nullptr},
+    {"rn_fc_forward", FcForwardHost, FcForwardCuda},
+    {"rn_fc_backward", FcBackwardHost, FcBackwardCuda},
+    {"rn_activation_forward", ActivationForwardHost, ActivationForwardCuda},
+    {"rn_activation_backward", ActivationBackwardHost, ActivationBackwardCuda},
+    {"rn_softmax_cross_entropy", SoftmaxCrossEntropyHost, SoftmaxCrossEntropyCuda},
+    {"rn_dropout", DropoutHost, DropoutCuda},
+    {"rn_cast", CastHost, CastCuda},
+    {"rn_clear", ClearHost, ClearCuda},
+    {"rn_copy", CopyHost, CopyCuda},
+    {"rn_unscale_gradients", UnscaleGradientsHost, UnscaleGradientsCuda},
+    {"rn_exponential_average", ExponentialAverageHost, ExponentialAverageCuda},
+    {"rn_accumulate_metrics", AccumulateMetricsHost, AccumulateMetricsCuda},
+    {"rn_optimizer", OptimizerHost, OptimizerCuda},
+    {"rn_lars_norms", LarsNormsHost, LarsNormsCuda},
+    {"rn_lars_update", LarsUpdateHost, LarsUpdateCuda},
+    {"rn_step_begin", StepBeginHost, StepBeginCuda},
+    {"rn_step_end", StepEndHost, StepEndCuda},
 };
 
 RN_EXPORT int rn_target_count() { return static_cast<int>(std::size(kTargets)); }

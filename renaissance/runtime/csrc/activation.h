@@ -1,0 +1,58 @@
+// The activations and their derivatives on one float; shared by the host twins and the kernels.
+#pragma once
+
+#include "operations.h"
+
+#ifdef __CUDACC__
+#define RN_INLINE __device__ __forceinline__
+#else
+#include <cmath>
+#define RN_INLINE inline
+#endif
+
+namespace rn {
+
+RN_INLINE float logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// NaN passes through: a diverging run is seen, not clamped.
+RN_INLINE float activate(int activation, float x) {
+  switch (activation) {
+    case kRelu: return x <= 0.0f ? 0.0f : x;
+    case kRelu6: return x <= 0.0f ? 0.0f : (x >= 6.0f ? 6.0f : x);
+    case kLeakyRelu: return x > 0.0f ? x : 0.01f * x;
+    case kSilu: return x * logistic(x);
+    case kHardswish: return x * (x <= -3.0f ? 0.0f : (x >= 3.0f ? 6.0f : x + 3.0f)) / 6.0f;
+    case kElu: return x > 0.0f ? x : expm1f(x);
+    case kSigmoid: return logistic(x);
+    case kTanh: return tanhf(x);
+    default: return x;
+  }
+}
+
+// At a kink the derivative is that of the flat side. For relu, relu6 and leaky_relu the gate may be
+// the output instead of the input.
+RN_INLINE float activation_slope(int activation, float gate) {
+  switch (activation) {
+    case kRelu: return gate <= 0.0f ? 0.0f : 1.0f;
+    case kRelu6: return gate <= 0.0f || gate >= 6.0f ? 0.0f : 1.0f;
+    case kLeakyRelu: return gate > 0.0f ? 1.0f : 0.01f;
+    case kSilu: {
+      float s = logistic(gate);
+      return s * (1.0f + gate * (1.0f - s));
+    }
+    case kHardswish:
+      return gate <= -3.0f ? 0.0f : (gate >= 3.0f ? 1.0f : (2.0f * gate + 3.0f) / 6.0f);
+    case kElu: return gate > 0.0f ? 1.0f : expf(gate);
+    case kSigmoid: {
+      float s = logistic(gate);
+      return s * (1.0f - s);
+    }
+    case kTanh: {
+      float t = tanhf(gate);
+      return 1.0f - t * t;
+    }
+    default: return 1.0f;
+  }
+}
+
+}  // namespace rn

@@ -1,0 +1,127 @@
+// How each operation's record is read from a call: operands in order, then attributes by name.
+#pragma once
+
+#include "ffi/call.h"
+
+namespace rn {
+
+inline int small(Call& call, const char* name) { return static_cast<int>(call.integer(name)); }
+
+// Braces evaluate from left to right, so that operands are taken in the order they are written.
+
+template <>
+inline FcForward decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.pointer<float>(), call.pointer(), call.pointer(),
+          call.integer("n"), call.integer("c"), call.integer("k"), small(call, "type"),
+          small(call, "activation")};
+}
+
+template <>
+inline FcBackward decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.pointer(), call.pointer(), call.pointer(),
+          call.pointer(), call.pointer<float>(), call.pointer<int>(), call.integer("n"),
+          call.integer("c"), call.integer("k"), small(call, "type"), small(call, "activation")};
+}
+
+template <>
+inline ActivationForward decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.integer("count"), small(call, "type"),
+          small(call, "activation")};
+}
+
+template <>
+inline ActivationBackward decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.pointer(), call.integer("count"),
+          small(call, "type"), small(call, "activation")};
+}
+
+template <>
+inline SoftmaxCrossEntropy decode(Call& call) {
+  return {call.pointer(), call.pointer<int>(), call.pointer<float>(), call.pointer(),
+          call.pointer<int>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.integer("n"), call.integer("k"), call.real("smoothing"), small(call, "type")};
+}
+
+template <>
+inline Dropout decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.pointer<int>(), call.pointer<int>(),
+          call.pointer<int>(), call.integer("rows"), call.integer("elements"),
+          call.integer("layer"), call.real("p"), small(call, "type")};
+}
+
+template <>
+inline Cast decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.integer("count"), small(call, "from_type"),
+          small(call, "to_type")};
+}
+
+template <>
+inline Clear decode(Call& call) {
+  return {call.pointer(), call.integer("bytes")};
+}
+
+template <>
+inline Copy decode(Call& call) {
+  return {call.pointer(), call.pointer(), call.integer("bytes")};
+}
+
+template <>
+inline UnscaleGradients decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
+          call.integer("count"), call.real("max_abs")};
+}
+
+template <>
+inline ExponentialAverage decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
+          call.integer("count"), call.real("decay")};
+}
+
+template <>
+inline AccumulateMetrics decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<int>()};
+}
+
+template <>
+inline Optimizer decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<int>(), call.integer("count"),
+          call.integer("decay_from"), call.real("momentum"), call.real("beta1"),
+          call.real("beta2"), call.real("rest1"), call.real("rest2"), call.real("eps"),
+          call.real("weight_decay"), small(call, "rule")};
+}
+
+template <>
+inline LarsNorms decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.integer("count"), call.real("trust_coefficient"), call.real("weight_decay"),
+          call.real("eps")};
+}
+
+template <>
+inline LarsUpdate decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
+          call.integer("count"), call.real("momentum"), call.real("weight_decay"),
+          small(call, "nesterov")};
+}
+
+template <>
+inline StepBegin decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<int>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
+          call.integer("table_length"), call.real("log_beta1"), call.real("log_beta2")};
+}
+
+template <>
+inline StepEnd decode(Call& call) {
+  return {call.pointer<int>(), call.pointer<int>(), call.pointer<int>(), call.pointer<int>(),
+          call.pointer<int>(), call.pointer<float>(), call.real("maximum"), call.real("minimum"),
+          small(call, "growth_interval")};
+}
+
+}  // namespace rn

@@ -1,0 +1,140 @@
+// Opens libcuda at run time, so that one library serves every CUDA version and machines without one.
+// The few declarations below are the driver's stable C interface; its header needs a CUDA toolkit.
+#include "host/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "host/export.h"
+
+namespace rn {
+namespace {
+
+constexpr int kMaxDynamicSharedBytes = 8;  // the function attribute's number in the interface
+
+struct Driver {
+  int (*init)(unsigned);
+  int (*device_get)(int*, int);
+  int (*context_retain)(void**, int);
+  int (*context_push)(void*);
+  int (*context_pop)(void**);
+  int (*library_load)(void**, const void*, void*, void*, unsigned, void*, void*, unsigned);
+  int (*library_kernel)(void**, void*, const char*);
+  int (*kernel_function)(void**, void*);
+  int (*kernel_set_attribute)(int, int, void*, int);
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                void**, void**);
+  int (*error_string)(int, const char**);
+  std::string problem;
+};
+
+template <class Function>
+void find(void* library, const char* name, Function& function, std::string& problem) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (!function && problem.empty())
+    problem = std::string("the CUDA driver is too old: it has no ") + name;
+}
+
+Driver open_driver() {
+  Driver driver{};
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (!library) {
+    driver.problem = "no CUDA driver: libcuda.so.1 cannot be opened";
+    return driver;
+  }
+  find(library, "cuInit", driver.init, driver.problem);
+  find(library, "cuDeviceGet", driver.device_get, driver.problem);
+  find(library, "cuDevicePrimaryCtxRetain", driver.context_retain, driver.problem);
+  find(library, "cuCtxPushCurrent_v2", driver.context_push, driver.problem);
+  find(library, "cuCtxPopCurrent_v2", driver.context_pop, driver.problem);
+  find(library, "cuLibraryLoadData", driver.library_load, driver.problem);
+  find(library, "cuLibraryGetKernel", driver.library_kernel, driver.problem);
+  find(library, "cuKernelGetFunction", driver.kernel_function, driver.problem);
+  find(library, "cuKernelSetAttribute", driver.kernel_set_attribute, driver.problem);
+  find(library, "cuLaunchKernel", driver.launch, driver.problem);
+  find(library, "cuGetErrorString", driver.error_string, driver.problem);
+  return driver;
+}
+
+const Driver& driver() {
+  static const Driver opened = open_driver();
+  return opened;
+}
+
+std::string failure(const char* call, int code) {
+  const char* text = nullptr;
+  driver().error_string(code, &text);
+  return std::string(call) + " failed: " + (text ? text : std::to_string(code));
+}
+
+std::shared_mutex kernels_mutex;
+std::unordered_map<int64_t, void*> kernels;
+
+void* kernel_of(int64_t key) {
+  std::shared_lock lock(kernels_mutex);
+  auto found = kernels.find(key);
+  return found == kernels.end() ? nullptr : found->second;
+}
+
+// Loads the kernel into the device's context now, so that no launch has to.
+std::string prepare(void* kernel, int shared_bytes, int ordinal) {
+  const Driver& cuda = driver();
+  int device = 0, code = cuda.device_get(&device, ordinal);
+  if (code) return failure("cuDeviceGet", code);
+  void *context = nullptr, *function = nullptr, *popped = nullptr;
+  if ((code = cuda.context_retain(&context, device)))
+    return failure("cuDevicePrimaryCtxRetain", code);
+  if ((code = cuda.context_push(context))) return failure("cuCtxPushCurrent", code);
+  code = cuda.kernel_function(&function, kernel);
+  cuda.context_pop(&popped);
+  if (code) return failure("cuKernelGetFunction", code);
+  code = cuda.kernel_set_attribute(kMaxDynamicSharedBytes, shared_bytes, kernel, device);
+  return code ? failure("cuKernelSetAttribute", code) : "";
+}
+
+std::string load(int64_t key, const void* image, const char* name, int shared_bytes, int ordinal) {
+  const Driver& cuda = driver();
+  if (!cuda.problem.empty()) return cuda.problem;
+  if (int code = cuda.init(0)) return failure("cuInit", code);
+  void* kernel = kernel_of(key);
+  if (!kernel) {
+    void* library = nullptr;
+    if (int code = cuda.library_load(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0))
+      return failure("cuLibraryLoadData", code);
+    if (int code = cuda.library_kernel(&kernel, library, name))
+      return failure("cuLibraryGetKernel", code);
+    std::unique_lock lock(kernels_mutex);
+    kernel = kernels.emplace(key, kernel).first->second;
+  }
+  return prepare(kernel, shared_bytes, ordinal);
+}
+
+}  // namespace
+
+std::string launch_kernel(const Launch& l, void* record, void* stream) {
+  void* kernel = kernel_of(l.key);
+  if (!kernel) return "kernel " + std::to_string(l.key) + " was not loaded in this process";
+  void* parameters[] = {record};
+  int code = driver().launch(kernel, static_cast<unsigned>(l.grid_x),
+                             static_cast<unsigned>(l.grid_y), static_cast<unsigned>(l.grid_z),
+                             static_cast<unsigned>(l.threads), 1, 1,
+                             static_cast<unsigned>(l.shared_bytes), stream, parameters, nullptr);
+  return code ? failure("cuLaunchKernel", code) : "";
+}
+
+}  // namespace rn
+
+// Makes a compiled kernel known under a key and loads it onto a device. Returns the length of the
+// message that says what went wrong, cut to `capacity`; 0 if nothing did.
+RN_EXPORT int rn_kernel_load(int64_t key, const void* image, const char* name, int shared_bytes,
+                             int device, char* message, int capacity) {
+  std::string problem = rn::load(key, image, name, shared_bytes, device);
+  if (problem.empty() || capacity <= 0) return 0;
+  std::strncpy(message, problem.c_str(), static_cast<size_t>(capacity) - 1);
+  message[capacity - 1] = '\0';
+  return static_cast<int>(problem.size());
+}

@@ -1,0 +1,68 @@
+// The formulas of updates on one element; shared by the host twins and the kernels.
+#pragma once
+
+#include "activation.h"
+#include "operations.h"
+
+namespace rn {
+
+struct StepConstants {
+  float lr, correction1, correction2;
+};
+
+struct Moments {
+  float m, v;
+};
+
+// NaN stays NaN: the flag has been raised already and the step is skipped.
+RN_INLINE float clamped(float g, float max_abs) {
+  if (max_abs == 0.0f) return g;
+  return g > max_abs ? max_abs : (g < -max_abs ? -max_abs : g);
+}
+
+// 1 - beta^t without cancellation. A beta of 0 is passed as log_beta = -infinity.
+RN_INLINE float bias_correction(float log_beta, float t) { return -expm1f(t * log_beta); }
+
+// The new weight; the moments are replaced.
+RN_INLINE float updated(const Optimizer& op, const StepConstants& step, float w, float g,
+                        Moments& moments, bool decays) {
+  float decay = decays ? op.weight_decay : 0.0f;
+  if (op.rule == kAdam || op.rule == kAdamW) {
+    if (op.rule == kAdam) g += decay * w;
+    moments.m = op.beta1 * moments.m + op.rest1 * g;
+    moments.v = op.beta2 * moments.v + op.rest2 * (g * g);
+    float direction =
+        (moments.m / step.correction1) / (sqrtf(moments.v / step.correction2) + op.eps);
+    if (op.rule == kAdamW) direction += decay * w;
+    return w - step.lr * direction;
+  }
+  g += decay * w;
+  if (op.rule == kSgd) return w - step.lr * g;
+  moments.m = op.momentum * moments.m + g;
+  return w - step.lr * (op.rule == kNesterov ? g + op.momentum * moments.m : moments.m);
+}
+
+RN_INLINE float trust_ratio(const LarsNorms& op, float w_norm, float g_norm) {
+  if (!(w_norm > 0.0f && g_norm > 0.0f)) return 1.0f;
+  return op.trust_coefficient * w_norm / (g_norm + op.weight_decay * w_norm + op.eps);
+}
+
+RN_INLINE void advance(const StepEnd& op) {
+  if (*op.flag) {
+    *op.skipped_steps += 1;
+    *op.overflow_run += 1;
+    *op.clean_steps = 0;
+    float halved = *op.loss_scale * 0.5f;
+    *op.loss_scale = halved > op.minimum ? halved : op.minimum;
+    return;
+  }
+  *op.applied_steps += 1;
+  *op.overflow_run = 0;
+  int clean = *op.clean_steps + 1;
+  bool grow = clean >= op.growth_interval;
+  float doubled = *op.loss_scale * 2.0f;
+  if (grow) *op.loss_scale = doubled < op.maximum ? doubled : op.maximum;
+  *op.clean_steps = grow ? 0 : clean;
+}
+
+}  // namespace rn
