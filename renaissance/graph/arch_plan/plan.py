@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from renaissance.core.errors import check_int, fail
 from renaissance.core.types import Shape
+from renaissance.graph.arch_plan import document
 from renaissance.graph.arch_plan.expand import expand_tree
 from renaissance.graph.arch_plan.normalise import (
     drop_identities,
@@ -22,8 +24,10 @@ from renaissance.graph.arch_plan.sequences import (
     merge_triples,
 )
 from renaissance.graph.arch_plan.shapes import infer_shapes
+from renaissance.graph.arch_plan.table import table
 from renaissance.graph.blueprint.model import BluePrint
 from renaissance.graph.blueprint.tree import Layer
+from renaissance.graph.descriptors.residual import ADD2_END
 from renaissance.graph.descriptors.structure import round_up
 from renaissance.graph.layer import ArchLayer, StatisticSpec, WeightSpec
 from renaissance.graph.registry import descriptor_of
@@ -149,6 +153,31 @@ class ArchPlan:
     def flops(self) -> int:
         """Operations of one sample's forward pass; a multiply-add is two."""
         return sum(descriptor_of(layer.kind).flops(layer) for layer in self.layers)
+
+    def residual_gammas(self) -> tuple[str, ...]:
+        """Scales of the batch norms that end a residual branch; ``zero_gamma`` starts them at 0."""
+        layers = self.primitives()
+        return tuple(
+            f"{layer.name}.weight"
+            for layer, after in pairwise(layers)
+            if layer.kind in ("bn1d", "bn2d") and after.kind == ADD2_END
+        )
+
+    def to_yaml(self) -> str:
+        """The plan as a YAML document."""
+        return document.to_yaml(self)
+
+    @staticmethod
+    def from_yaml(text: str) -> ArchPlan:
+        """The plan of a document: ``ArchPlan.from_yaml(plan.to_yaml()) == plan``.
+
+        Raises:
+            FormatError: The text is not such a document, or contradicts itself.
+        """
+        return document.from_yaml(text)
+
+    def __str__(self) -> str:
+        return table(self)
 
 
 def sample_shape(input: Shape | Sequence[int]) -> Shape:
