@@ -104,7 +104,7 @@ class ClipByGlobalNorm:
             return []
         scaled, scale = scaled_norm(gradients, xp=xp)
         # the norm itself may exceed the dtype (100 gradients of 1e38): compare in scaled units
-        exceeds = scaled > self.max_norm * scale
+        exceeds = scaled / self.max_norm > scale
         factor = self.max_norm / xp.where(exceeds, scaled, 1.0)
         return [xp.where(exceeds, (g * scale) * factor, g) for g in gradients]
 

@@ -167,7 +167,7 @@ class LARS:
         w_norm, g_norm = norm(w, xp=xp), norm(g, xp=xp)
         usable = xp.logical_and(w_norm > 0, g_norm > 0)
         denominator = g_norm + self.weight_decay * w_norm + self.eps
-        ratio = self.trust_coefficient * w_norm / xp.where(usable, denominator, 1)
+        ratio = self.trust_coefficient * (w_norm / xp.where(usable, denominator, 1))
         return xp.where(usable, ratio, 1).astype(w.dtype)
 
     def update(

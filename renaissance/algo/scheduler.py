@@ -19,7 +19,7 @@ from math import cos, floor, pi
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from renaissance.core.errors import check_int, check_real, fail
 
@@ -94,20 +94,23 @@ class Scheduler:
         step = check_int("step", step, 0)
         return self._lr(min(step, steps_per_epoch * epochs - 1), steps_per_epoch, epochs)
 
-    def table(self, steps_per_epoch: int, epochs: int) -> NDArray[np.float32]:
-        """The rates of all steps of a run, :meth:`lr` rounded to float32.
+    def table(
+        self, steps_per_epoch: int, epochs: int, *, dtype: DTypeLike = np.float32
+    ) -> NDArray[np.floating]:
+        """The rates of all steps of a run, :meth:`lr` rounded to ``dtype``.
 
         Args:
             steps_per_epoch: Steps in an epoch.
             epochs: Epochs of the whole run.
+            dtype: float32 or float64.
 
         Returns:
-            ``float32[steps_per_epoch * epochs]``, one entry a step in both modes.
+            ``[steps_per_epoch * epochs]`` rates, one entry a step in both modes.
         """
         steps_per_epoch, epochs = self.check_run(steps_per_epoch, epochs)
         stride = steps_per_epoch if self.by == "epoch" else 1
         steps = range(0, steps_per_epoch * epochs, stride)
-        rates = np.array([self._lr(s, steps_per_epoch, epochs) for s in steps], np.float32)
+        rates = np.array([self._lr(s, steps_per_epoch, epochs) for s in steps], dtype)
         return np.repeat(rates, stride)
 
     def check_run(self, steps_per_epoch: int, epochs: int) -> tuple[int, int]:
