@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from renaissance.core.errors import fail
 from renaissance.graph.blueprint import BluePrint
 from renaissance.models.lenet import lenet
 from renaissance.models.mlp import mlp
@@ -50,5 +49,5 @@ def default_input_shape(name: str, stem: str = "imagenet") -> tuple[int, int, in
 
 def _entry(name: str) -> tuple[Callable[..., BluePrint], tuple[int, int, int]]:
     if name not in _CATALOGUE:
-        fail(ValueError, "model", name, f"one of {', '.join(_CATALOGUE)}")
+        raise ValueError(f"model is {name!r}, expected one of {', '.join(_CATALOGUE)}")
     return _CATALOGUE[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from renaissance.core.errors import fail
 from renaissance.graph.blueprint import (
     RESNET_1_3_1,
     RESNET_1_3_1_DS,
@@ -27,7 +26,7 @@ def _stem(style: str) -> Layer:
             return cbrp(64, 7, 2, 3, 3, 2, 1)
         case "cifar":
             return cbr(64, 3, 1, 1)
-    fail(ValueError, "ResNet stem", style, "'imagenet' or 'cifar'")
+    raise ValueError(f"ResNet stem is {style!r}, expected 'imagenet' or 'cifar'")
 
 
 @factory

@@ -11,6 +11,7 @@ import yaml
 from renaissance.core.errors import FormatError, PlanError, ShapeError, fail
 from renaissance.core.types import Shape
 from renaissance.graph.arch_plan.flat import FlatLayer, ShapeMachine, output_shape
+from renaissance.graph.descriptors.head import HEAD
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.registry import descriptor_of
 
@@ -110,7 +111,7 @@ _LAYER_KEYS = frozenset(("name", "kind", "params", "output", "source", "first", 
 
 
 class _Record:
-    """A mapping of the document; what is missing or wrong in it is named together with the place."""
+    """A mapping of the document; what is missing or wrong in it is named with its place."""
 
     def __init__(self, where: str, content: Any, known: frozenset[str]) -> None:
         if not isinstance(content, dict):
@@ -141,6 +142,9 @@ def _layers(document: _Record, input_shape: Shape) -> tuple[ArchLayer, ...]:
         machine.finish()
     except (ShapeError, PlanError) as error:
         raise FormatError(f"the plan contradicts itself: {error}") from None
+    head = layers[-1].params if layers and layers[-1].kind == HEAD else None
+    if head is None or head.num_classes != document.get("num_classes", int):
+        raise FormatError(f"the plan ends with {head}, expected a head of its num_classes")
     names = [layer.name for top in layers for layer in (top, *top.parts)]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise FormatError(f"the plan has several layers of the names {repeated}, expected one each")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
 
 from renaissance.core.errors import fail
 from renaissance.core.types import Shape
 from renaissance.graph.arch_plan.flat import FlatLayer, ShapeMachine
 from renaissance.graph.blueprint.checked import check_layer
 from renaissance.graph.blueprint.tree import Layer
-from renaissance.graph.descriptors.residual import ADD2_END, ADD2_SHORTCUT_END, ADD2_START
+from renaissance.graph.descriptors.residual import MARKERS
 from renaissance.graph.params import Empty
 from renaissance.graph.registry import layer_kind
 
@@ -46,80 +45,94 @@ def expand_tree(root: Layer, input_shape: Shape) -> list[FlatLayer]:
     """
     if root.leaves > MAX_LAYERS:
         fail(ValueError, "the number of layers", root.leaves, f"at most {MAX_LAYERS}")
-    machine = ShapeMachine(input_shape)
-    counter: Counter[str] = Counter()
-    flat: list[FlatLayer] = []
-    for kind, params, source_id, number in _walk(root, machine, counter):
-        if kind not in NORMS:
-            number = number or _next(counter, kind)
-        name = "" if kind in NORMS else numbered(kind, number)
-        layer = FlatLayer(kind, params, name, source_id)
-        machine.step(layer)
-        flat.append(layer)
-    machine.finish()
-    return flat
+    return _Expansion(root, input_shape).run()
 
 
-def _next(counter: Counter[str], kind: str) -> int:
-    counter[kind] += 1
-    return counter[kind]
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A layer still to be expanded.
 
-
-# What is still to be visited: a layer with its index in the blueprint and its depth of expansion,
-# or a marker with the number of its add.
-_Visit = tuple[Layer, int, int]
-_Marker = tuple[str, int, int]
-
-
-def _walk(
-    root: Layer, machine: ShapeMachine, counter: Counter[str]
-) -> Iterator[tuple[str, Any, int, int]]:
-    """Yield ``(kind, params, source_id, number or 0)`` of every primitive, in order."""
-    pending: list[_Visit | _Marker] = [(root, 0, 0)]
-    while pending:
-        node, source_id, extra = pending.pop()
-        if isinstance(node, str):
-            yield node, Empty(), source_id, extra
-        elif node.kind == "seq":
-            pending.extend(reversed(_children(node, source_id, extra)))
-        elif node.kind == "repeat":
-            pending.extend(reversed(_copies(node, source_id, extra)))
-        elif node.kind == "add2":
-            number = _next(counter, "add2")
-            shortcut, main = _children(node, source_id, extra)
-            pending += [(ADD2_END, source_id, number), main]
-            pending += [(ADD2_SHORTCUT_END, source_id, number), shortcut]
-            yield ADD2_START, Empty(), source_id, number
-        elif (expand := layer_kind(node.kind).expand) is not None:
-            if extra == MAX_EXPANSIONS:
-                fail(ValueError, "the expansion of layer kind", node.kind, "primitives in the end")
-            smaller = check_layer(
-                f"the expansion of layer kind {node.kind!r}", expand(node.params, machine.shape)
-            )
-            pending.append((smaller, source_id, extra + 1))
-        else:
-            yield node.kind, node.params, source_id, 0
-
-
-def _children(node: Layer, source_id: int, depth: int) -> list[_Visit]:
-    """The children with their indices in a pre-order walk of the blueprint.
-
-    What a composite expands to keeps the composite's own index.
+    ``source_id`` is its index in a pre-order walk of the blueprint; what a composite stands for
+    keeps the composite's own, and counts in ``depth`` how many composites it is inside of.
     """
-    visits: list[_Visit] = []
-    index = source_id + 1
-    for child in node.children:
-        visits.append((child, source_id if depth else index, depth))
-        index += child.size
-    return visits
+
+    layer: Layer
+    source_id: int
+    depth: int = 0
+
+    def children(self) -> list[_Visit]:
+        visits: list[_Visit] = []
+        index = self.source_id + 1
+        for child in self.layer.children:
+            visits.append(_Visit(child, self.source_id if self.depth else index, self.depth))
+            index += child.size
+        return visits
 
 
-def _copies(node: Layer, source_id: int, depth: int) -> list[_Visit]:
-    """The copies of a repeated body; the later ones may differ from the first."""
-    body = node.children[0]
-    index = source_id if depth else source_id + 1
-    kind = None if body.children else layer_kind(body.kind)
-    later = body
-    if kind is not None and kind.repeated is not None:
-        later = Layer(body.kind, kind.repeated(body.params))
-    return [(body, index, depth)] + [(later, index, depth)] * (node.params - 1)
+class _Expansion:
+    """One walk over a tree, with a stack of its own: trees may be deeper than Python recurses."""
+
+    def __init__(self, root: Layer, input_shape: Shape) -> None:
+        self.machine = ShapeMachine(input_shape)
+        self.numbers: Counter[str] = Counter()
+        self.flat: list[FlatLayer] = []
+        self.pending: list[_Visit | FlatLayer] = [_Visit(root, 0)]
+
+    def run(self) -> list[FlatLayer]:
+        while self.pending:
+            item = self.pending.pop()
+            if isinstance(item, FlatLayer):
+                self.emit(item)
+                continue
+            match item.layer.kind:
+                case "seq":
+                    self.pending += reversed(item.children())
+                case "repeat":
+                    self.pending += reversed(self.copies(item))
+                case "add2":
+                    self.pending += reversed(self.paths(item))
+                case _:
+                    self.leaf(item)
+        self.machine.finish()
+        return self.flat
+
+    def emit(self, layer: FlatLayer) -> None:
+        self.machine.step(layer)
+        self.flat.append(layer)
+
+    def name(self, kind: str) -> str:
+        self.numbers[kind] += 1
+        return numbered(kind, self.numbers[kind])
+
+    def leaf(self, visit: _Visit) -> None:
+        """A primitive joins the list; a composite makes way for what it stands for."""
+        kind, params = visit.layer.kind, visit.layer.params
+        expand = layer_kind(kind).expand
+        if expand is None:
+            name = "" if kind in NORMS else self.name(kind)
+            self.emit(FlatLayer(kind, params, name, visit.source_id))
+            return
+        if visit.depth == MAX_EXPANSIONS:
+            fail(ValueError, "the expansion of layer kind", kind, "primitives in the end")
+        smaller = expand(params, self.machine.shape)
+        check_layer(f"the expansion of layer kind {kind!r}", smaller)
+        self.pending.append(_Visit(smaller, visit.source_id, visit.depth + 1))
+
+    def paths(self, visit: _Visit) -> list[_Visit | FlatLayer]:
+        """The shortcut and the main path of an add between its three markers."""
+        self.numbers["add2"] += 1
+        start, shortcut_end, end = (
+            FlatLayer(kind, Empty(), numbered(kind, self.numbers["add2"]), visit.source_id)
+            for kind in MARKERS
+        )
+        shortcut, main = visit.children()
+        return [start, shortcut, shortcut_end, main, end]
+
+    def copies(self, visit: _Visit) -> list[_Visit]:
+        """The copies of a repeated body; the later ones may differ from the first."""
+        (first,) = visit.children()
+        body, later = first.layer, first
+        repeated = None if body.children else layer_kind(body.kind).repeated
+        if repeated is not None:
+            later = replace(first, layer=Layer(body.kind, repeated(body.params)))
+        return [first] + [later] * (visit.layer.params - 1)

@@ -38,27 +38,29 @@ class ShapeMachine:
             ShapeError: The layer cannot take the shape, or the two paths of an add differ.
             PlanError: A marker has no partner.
         """
-        match layer.kind:
-            case kind if kind == ADD2_START:
-                self._inputs.append(self.shape)
-            case kind if kind == ADD2_SHORTCUT_END:
-                if len(self._inputs) != len(self._shortcuts) + 1:
-                    raise PlanError(f"{layer.name or kind} has no add2_start before it")
-                self._shortcuts.append(self.shape)
-                self.shape = self._inputs[-1]
-            case kind if kind == ADD2_END:
-                if not self._inputs or len(self._inputs) != len(self._shortcuts):
-                    raise PlanError(f"{layer.name or kind} has no add2_shortcut_end before it")
-                self._inputs.pop()
-                self._check_add(layer, self._shortcuts.pop())
-            case _:
-                self.shape = output_shape(layer, self.shape)
+        if layer.kind == ADD2_START:
+            self._inputs.append(self.shape)
+        elif layer.kind == ADD2_SHORTCUT_END:
+            self._require(layer, len(self._inputs) == len(self._shortcuts) + 1, ADD2_START)
+            self._shortcuts.append(self.shape)
+            self.shape = self._inputs[-1]
+        elif layer.kind == ADD2_END:
+            open_adds = len(self._inputs) == len(self._shortcuts) > 0
+            self._require(layer, open_adds, ADD2_SHORTCUT_END)
+            self._inputs.pop()
+            self._require_equal(layer, self._shortcuts.pop())
+        else:
+            self.shape = output_shape(layer, self.shape)
         return self.shape
 
-    def _check_add(self, layer: FlatLayer, shortcut: Shape) -> None:
+    def _require(self, marker: FlatLayer, holds: bool, partner: str) -> None:
+        if not holds:
+            raise PlanError(f"{marker.name or marker.kind} stands alone, expected {partner} before")
+
+    def _require_equal(self, marker: FlatLayer, shortcut: Shape) -> None:
         if shortcut != self.shape:
             raise ShapeError(
-                f"{layer.name or layer.kind}: the shortcut gives {shortcut}, the main path gives "
+                f"{marker.name or marker.kind}: the shortcut gives {shortcut}, the main path "
                 f"{self.shape}, expected the same shape: project the shortcut, conv(...) and bn()"
             )
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 HEADER = ("layer", "kind", "input", "output", "parameters", "FLOPs")
 
+MAX_INDENT = 20
+
 
 def parameters_of(layer: ArchLayer) -> int:
     """Trainable values of a layer, all parts of a merged one included."""
@@ -58,7 +60,7 @@ def _rows(plan: ArchPlan) -> list[tuple[str, ...]]:
         parameters, flops = parameters_of(layer), descriptor_of(layer.kind).flops(layer)
         rows.append(
             (
-                "  " * depth + layer.name,
+                "  " * min(depth, MAX_INDENT) + layer.name,
                 layer.kind,
                 _map(layer.in_shape),
                 _map(layer.out_shape),

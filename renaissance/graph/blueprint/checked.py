@@ -37,6 +37,8 @@ def check_layer(where: str, value: Any) -> Layer:
         return value
     if isinstance(value, (list, tuple)):
         fail(TypeError, where, value, "a Layer (unpack a list with *: seq(*layers))")
+    if isinstance(getattr(value, "layer", None), Layer):
+        fail(TypeError, where, value, "a Layer (take the tree of a BluePrint: blueprint.layer)")
     if callable(value):
         fail(TypeError, where, value, "a Layer (call the factory: relu(), not relu)")
     fail(TypeError, where, value, "a Layer")

@@ -37,7 +37,7 @@ def add2(shortcut: Layer, main: Layer) -> Layer:
 def repeat(body: Layer, times: int) -> Layer:
     """``times`` copies of ``body`` in sequence, each with weights of its own.
 
-    Around a ``block`` or ``mbconv`` only the first copy downsamples and projects; the others keep
-    its output shape.
+    When the body itself is a ``block`` or ``mbconv``, only the first copy downsamples and projects;
+    the others keep its output shape.
     """
     return Layer("repeat", check_int("repeat times", times, 1), (check_layer("repeat body", body),))
