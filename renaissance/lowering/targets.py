@@ -1,6 +1,6 @@
-"""The names of every custom call: what the lowering may emit and the native library must hold.
+"""What the lowering and the runtime agree on: the names of custom calls, and how kernels are named.
 
-Nothing but names, so that a program can be lowered, read and tested where no library was built.
+Nothing but plain data, so that a program can be lowered, read and tested where no library was built.
 """
 
 from __future__ import annotations
@@ -19,6 +19,43 @@ class Target:
 
     name: str
     cuda: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A CUDA kernel, specialised with constants of the plan.
+
+    Attributes:
+        source: File in ``csrc/kernels``; it holds ``extern "C" __global__`` functions.
+        name: The function's name.
+        constants: Macros defined for the compiler, sorted by name.
+    """
+
+    source: str
+    name: str
+    constants: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel that is compiled and loaded, and the grid it is launched with.
+
+    Attributes:
+        key: What the native library knows the loaded kernel by.
+        grid: Blocks in x, y and z.
+        threads: Threads of a block.
+        shared_bytes: Dynamic shared memory of a block.
+    """
+
+    key: int
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The six numbers the handler reads."""
+        return (self.key, *self.grid, self.threads, self.shared_bytes)
 
 
 PHILOX_UNIFORM = Target("rn_philox_uniform", cuda=False)
