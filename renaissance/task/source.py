@@ -1,0 +1,74 @@
+"""What a task asks of its data: batches by epoch, and a few numbers known before any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import Any, Protocol, runtime_checkable
+
+from renaissance.core.errors import fail
+
+
+class LabelledData(Sized, Protocol):
+    """The samples behind a loader."""
+
+    num_classes: int
+    name: str
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """A loader: :func:`renaissance.data.loader` makes one, anything of this form will do.
+
+    Attributes:
+        dataset: The samples, for their number and classes.
+        batch_size: Samples of a full batch.
+        image_shape: Height, width and channels of the pictures in a batch.
+    """
+
+    dataset: Any
+    batch_size: int
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]: ...
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        ...
+
+    def batches(self, epoch: int) -> Iterator[tuple[Any, Any]]:
+        """The (images, labels) of an epoch counted from 0, the same each time."""
+        ...
+
+
+def check_source(name: str, value: Any) -> BatchSource:
+    """Return ``value`` if it has the form of a loader."""
+    if isinstance(value, type) or not isinstance(value, BatchSource):
+        fail(
+            TypeError,
+            name,
+            type(value).__name__,
+            "a loader such as rn.data.loader(dataset, batch_size=...)",
+        )
+    return value
+
+
+def last_batch_size(source: BatchSource) -> int:
+    """Samples of the last batch of an epoch, smaller than the others if it is not full."""
+    rest = len(source.dataset) - (len(source) - 1) * source.batch_size
+    return min(rest, source.batch_size)
+
+
+def describe_source(source: BatchSource) -> dict[str, Any]:
+    """A source as plain values, for a configuration file."""
+    facts: dict[str, Any] = {
+        "name": source.dataset.name,
+        "samples": len(source.dataset),
+        "classes": source.dataset.num_classes,
+        "image_shape": source.image_shape,
+        "batch_size": source.batch_size,
+        "batches": len(source),
+    }
+    for name in ("normalization", "transforms"):
+        if getattr(source, name, None):
+            facts[name] = repr(getattr(source, name))
+    return facts

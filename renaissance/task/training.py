@@ -1,0 +1,235 @@
+"""The epochs of a training: train, validate, write down, keep what was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from renaissance.core.settings import GlobalSettings
+from renaissance.core.types import Region
+from renaissance.lowering.state import ArrayState
+from renaissance.program import Program
+from renaissance.task.averaging import adopt_average
+from renaissance.task.checkpoint import save_checkpoint
+from renaissance.task.evaluation import Evaluator
+from renaissance.task.interrupt import StopOnInterrupt
+from renaissance.task.metrics import EpochRecord, MetricsFile, Scores, TrainingResult, best_of
+from renaissance.task.options import TrainingOptions
+from renaissance.task.progress import Display
+from renaissance.task.resolution import shrink
+from renaissance.task.run_directory import RunDirectory
+from renaissance.task.source import BatchSource
+
+# Steps in flight: the host prepares the next batches while the device works, but never so many that
+# Ctrl-C or the bar would lag behind.
+_AHEAD = 2
+# Steps between looks at the overflow counter; a look waits for the device.
+_PROGRESS_CHECK = 50
+
+
+@dataclass
+class Training:
+    """One run over all epochs.
+
+    Attributes:
+        options: What to do.
+        settings: Seed and resolution.
+        program: The compiled model.
+        frozen_program: The same with its first layer frozen; None if it never is.
+        train: Training batches.
+        val: Validation batches; None: no validation.
+        display: Where lines go.
+        directory: Where files go; None: nowhere.
+        listeners: Called with each epoch's record.
+        records: The epochs so far.
+    """
+
+    options: TrainingOptions
+    settings: GlobalSettings
+    program: Program
+    frozen_program: Program | None
+    train: BatchSource
+    val: BatchSource | None
+    display: Display
+    directory: RunDirectory | None
+    listeners: tuple[Callable[[EpochRecord], Any], ...] = ()
+    records: list[EpochRecord] = field(default_factory=list)
+
+    def run(self, state: ArrayState, first_epoch: int, stop: StopOnInterrupt) -> TrainingResult:
+        """Train from ``state`` until the last epoch, the target, or Ctrl-C.
+
+        Args:
+            state: Given up.
+            first_epoch: Counted from 1.
+            stop: Asked after every step.
+        """
+        evaluator = Evaluator(self.program, self.options.tta)
+        file = MetricsFile(self.directory.metrics) if self.directory else None
+        reached = False
+        try:
+            for epoch in range(first_epoch, self.options.total_epochs + 1):
+                state, record = self._epoch(state, epoch, evaluator, stop)
+                if record is not None:
+                    self._write_down(record, file)
+                if stop.requested:
+                    break
+                self._save(state, epoch)
+                reached = self._target_reached(self.records[-1])
+                if reached:
+                    break
+        finally:
+            self.display.close_bar()
+            if file is not None:
+                file.close()
+        return best_of(
+            tuple(self.records),
+            sha256=self.program.sha256(state),
+            stopped_early=reached,
+            interrupted=stop.requested,
+        )
+
+    # -- one epoch --------------------------------------------------------------------------------
+
+    def _epoch(
+        self, state: ArrayState, epoch: int, evaluator: Evaluator, stop: StopOnInterrupt
+    ) -> tuple[ArrayState, EpochRecord | None]:
+        started = time.perf_counter()
+        if self.options.use_sema:
+            state = adopt_average(state)
+        state, trained = self._train(state, epoch, stop)
+        if trained is None:
+            return state, None
+        scores = self._validate(state, epoch, evaluator, stop)
+        record = EpochRecord(
+            epoch=epoch, seconds=time.perf_counter() - started, **trained, **scores
+        )
+        return state, record
+
+    def _train(
+        self, state: ArrayState, epoch: int, stop: StopOnInterrupt
+    ) -> tuple[ArrayState, dict[str, Any] | None]:
+        program = self._program(epoch)
+        total = len(self.train)
+        state = program.clear_metrics(state)
+        skipped_before = _skipped(state)
+        in_flight: deque[Any] = deque()
+        steps = 0
+        metrics: dict[str, Any] = {}
+        self.display.open_bar(f"epoch {epoch}/{self.options.total_epochs}", total)
+        started = time.perf_counter()
+        for images, labels in self._batches(epoch):
+            state, metrics = program.train_step(state, (images, labels))
+            steps += 1
+            in_flight.append(metrics["loss"])
+            if len(in_flight) > _AHEAD:
+                in_flight.popleft().block_until_ready()
+            if steps % _PROGRESS_CHECK == 0:
+                program.check_progress(state)
+            self.display.advance()
+            if stop.requested:
+                break
+        jax.block_until_ready(state)
+        seconds = time.perf_counter() - started
+        self.display.close_bar()
+        if not steps:
+            return state, None
+        program.check_progress(state)
+        means = program.epoch_metrics(state)
+        return state, {
+            "steps": steps,
+            "samples": means["count"],
+            "train_loss": means["loss"],
+            "train_top1": means["top1"],
+            "train_top5": means["top5"],
+            "lr": float(metrics["lr"]),
+            "images_per_second": self._samples(steps) / seconds,
+            "skipped_steps": _skipped(state) - skipped_before,
+            "complete": steps == total,
+        }
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Any, Any]]:
+        """The epoch's batches, made smaller where the resolution is still the begin's."""
+        small = self.options.begins_small(epoch)
+        progressive, sides = self.options.progressive, self.settings.train_resolution
+        for index, (images, labels) in enumerate(self.train.batches(epoch - 1)):
+            if small and progressive is not None and sides is not None:
+                seed = self.settings.seed
+                images = shrink(
+                    images, sides[0], progressive.how, seed=seed, epoch=epoch - 1, batch=index
+                )
+            yield images, labels
+
+    def _program(self, epoch: int) -> Program:
+        if self.frozen_program is not None and self.options.freezes(epoch):
+            return self.frozen_program
+        return self.program
+
+    def _samples(self, steps: int) -> int:
+        """Samples in the first ``steps`` batches of an epoch, skipped ones included."""
+        return min(steps * self.train.batch_size, len(self.train.dataset))
+
+    def _validate(
+        self, state: ArrayState, epoch: int, evaluator: Evaluator, stop: StopOnInterrupt
+    ) -> dict[str, Any]:
+        if self.val is None or stop.requested or not self.options.validates(epoch):
+            return {}
+        found: dict[str, Any] = {}
+        for prefix, ema in (("val", False), ("ema", True)):
+            if ema and self.options.effective_ema_decay is None:
+                continue
+            scores = evaluator.scores(state, self.val.batches(0), ema=ema, stop=stop)
+            if scores is None:
+                return {}
+            found |= _columns(prefix, scores)
+        return found
+
+    # -- what stays -------------------------------------------------------------------------------
+
+    def _write_down(self, record: EpochRecord, file: MetricsFile | None) -> None:
+        self.records.append(record)
+        if file is not None:
+            file.write(record)
+        self.display.epoch(record, self.options.total_epochs)
+        for listener in self.listeners:
+            listener(record)
+
+    def _save(self, state: ArrayState, epoch: int) -> None:
+        for wanted, path in self.options.save_epochs:
+            if wanted == epoch:
+                width = len(str(self.options.total_epochs))
+                self._write_checkpoint(state, epoch, path, f"epoch-{epoch:0{width}d}.npz")
+        scores = [r.val_top1 for r in self.records if r.val_top1 is not None]
+        latest = self.records[-1].val_top1
+        improved = latest is not None and all(latest > earlier for earlier in scores[:-1])
+        if self.options.save_best and improved:
+            self._write_checkpoint(state, epoch, self.options.best_path, "best.npz")
+
+    def _write_checkpoint(self, state: ArrayState, epoch: int, path: Any, default: str) -> None:
+        target = path if path is not None else self.directory and self.directory.path / default
+        if target:
+            model = self.program.config.blueprint.name
+            extra = {"model": model, "seed": self.settings.seed}
+            save_checkpoint(target, state, epoch=epoch, extra=extra)
+
+    def _target_reached(self, record: EpochRecord) -> bool:
+        target = self.options.target_top1
+        if target is None:
+            return False
+        return any(s is not None and s >= target for s in (record.val_top1, record.ema_top1))
+
+
+def _columns(prefix: str, scores: Scores) -> dict[str, float]:
+    return {
+        f"{prefix}_loss": scores.loss,
+        f"{prefix}_top1": scores.top1,
+        f"{prefix}_top5": scores.top5,
+    }
+
+
+def _skipped(state: ArrayState) -> int:
+    return int(state[Region.S_SCALAR_INT32]["skipped_steps"])
