@@ -59,6 +59,24 @@ class DType(Enum):
         return np.dtype(self.value)
 
 
+class Precision(Enum):
+    """How a program computes. Statistics, losses, norms and master weights are never below fp32."""
+
+    FP32 = "fp32"
+    AMP = "amp"
+    FP64 = "fp64"
+
+    @property
+    def master(self) -> DType:
+        """Type of master weights, moments, statistics and losses."""
+        return DType.FP64 if self is Precision.FP64 else DType.FP32
+
+    @property
+    def compute(self) -> DType:
+        """Type of activations, compute weights and raw matrix gradients."""
+        return DType.FP16 if self is Precision.AMP else self.master
+
+
 class Phase(IntEnum):
     """Life cycle of a task. One way only."""
 

@@ -28,7 +28,7 @@ class ArrayState:
     __slots__ = ("_regions",)
 
     def __init__(self, regions: Mapping[Region, Mapping[str, Any]]):
-        # region order is memory order; empty regions are absent, so that there are no empty subtrees
+        # region order is memory order; a region the configuration does not need is absent
         self._regions: dict[Region, Tensors] = {
             region: dict(regions[region]) for region in sorted(regions) if regions[region]
         }
@@ -93,6 +93,6 @@ class ArrayState:
 def owned(value: Any, dtype: Any = None) -> jax.Array:
     """A device array that owns its buffer.
 
-    A numpy array may be shared with the device without a copy, and a live view would block donation.
+    A numpy array may be shared with the device without a copy; a live view would block donation.
     """
     return jnp.array(value, dtype=dtype, copy=True)

@@ -1,8 +1,8 @@
 """Ahead-of-time compiled executables with donated state, and the proof that donation held.
 
 An executable is compiled once for fixed shapes. Its first argument, the state, is donated: every
-leaf of the state that comes back lies in the memory of the leaf that went in. XLA treats donation as
-a wish; :func:`alias_map` reads back what it granted and :func:`check_donation` refuses less than all.
+leaf of the state that comes back lies in the memory of the leaf that went in. XLA treats donation
+as a wish; :func:`alias_map` reads back what it granted, :func:`check_donation` refuses less.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def aot_compile(
     Raises:
         PlanError: a leaf of the state was not aliased to its own input.
     """
-    jitted = jax.jit(function, donate_argnums=(0,) if donates else ())
+    # dropping an unused leaf would shift the donations of all leaves after it
+    jitted = jax.jit(function, donate_argnums=(0,) if donates else (), keep_unused=True)
     compiled = jitted.lower(state, *args).compile()
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     paths = tuple(jax.tree_util.keystr(path) for path, _ in leaves)
@@ -71,7 +72,7 @@ def aot_compile(
 
 def alias_map(compiled: jax.stages.Compiled) -> dict[int, int]:
     """Read which flat output of a compiled module lies in which flat input's memory."""
-    header = compiled.as_text().split("\n", 1)[0]
+    header = (compiled.as_text() or "").split("\n", 1)[0]
     pairs: dict[int, int] = {}
     for output, parameter, _ in _ALIAS.findall(header):
         index = output.strip()

@@ -30,7 +30,7 @@ class ComputeNode:
     op: str
     inputs: Operands[Ref]
     outputs: Operands[Ref]
-    params: Mapping[str, Any] = field(default=_NOTHING, hash=False)
+    params: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     stream: StreamKind = StreamKind.COMP_1
     layer: str = ""
 
@@ -91,7 +91,7 @@ class RangeNode:
     written: Operands[RegionRun] = field(default_factory=Operands)
     inputs: Operands[Ref] = field(default_factory=Operands)
     outputs: Operands[Ref] = field(default_factory=Operands)
-    params: Mapping[str, Any] = field(default=_NOTHING, hash=False)
+    params: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     stream: StreamKind = StreamKind.COMP_1
 
     def __post_init__(self) -> None:

@@ -1,0 +1,7 @@
+"""The functional door: ``compile`` a blueprint into a :class:`Program`."""
+
+from renaissance.program.compile import compile
+from renaissance.program.config import ProgramConfig
+from renaissance.program.program import Program
+
+__all__ = ["Program", "ProgramConfig", "compile"]

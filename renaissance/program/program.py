@@ -1,0 +1,268 @@
+"""Program: a compiled model. Pure functions over an explicit, donated state."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from renaissance.algo.initializer import initial_weights
+from renaissance.core.errors import fail
+from renaissance.core.types import Region
+from renaissance.graph.arch_plan import ArchPlan
+from renaissance.graph.options import ShapeId
+from renaissance.lowering.network import forward_infer, forward_train
+from renaissance.lowering.state import ArrayState
+from renaissance.program.config import ProgramConfig
+from renaissance.program.xla import XlaBackend
+
+Batch = tuple[Any, Any]
+Metrics = dict[str, Any]
+
+
+class Program:
+    """A model compiled for fixed shapes; made by :func:`renaissance.compile`.
+
+    Nothing in it changes after compilation: the state goes in and comes out of every call. A state
+    that has gone into :meth:`train_step` is given up; use the one that came out.
+    """
+
+    def __init__(self, config: ProgramConfig):
+        self.config = config
+        options = config.options
+        self.plan = ArchPlan.from_blueprint(
+            config.blueprint,
+            options.sample_shape,
+            fuse=options.fuse,
+            amp=options.amp,
+            num_classes=config.num_classes,
+        )
+        self.backend = XlaBackend(config, self.plan)
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def init(self, seed: int | jax.Array = 0) -> ArrayState:
+        """A fresh state.
+
+        Args:
+            seed: An integer, or a JAX random key whose bits become the seed. The same seed gives
+                the same bits on every machine: weights are drawn on the host.
+        """
+        number = seed_of(seed)
+        config = self.config
+        weights = initial_weights(
+            [(name, spec.shape, spec.group) for name, spec, _ in self.plan.weights()],
+            config.initializer,
+            number,
+            zero_gamma=residual_gammas(self.plan) if config.zero_gamma else (),
+        )
+        return self.backend.init(weights, number)
+
+    def params(self, state: ArrayState) -> dict[str, np.ndarray]:
+        """Copies of the master weights by name, ``"conv1.weight"``; safe to keep."""
+        return self._gather(state, "W")
+
+    def ema_params(self, state: ArrayState) -> dict[str, np.ndarray]:
+        """Copies of the moving average of the weights.
+
+        Raises:
+            ValueError: the program keeps none.
+        """
+        if self.config.ema is None:
+            fail(ValueError, "ema", None, "a decay given to compile()")
+        return self._gather(state, "E")
+
+    def statistics(self, state: ArrayState) -> dict[str, np.ndarray]:
+        """Copies of the BN running statistics by name, ``"bn1.mean"``."""
+        return {**state[Region.B_PREV_MEAN], **state[Region.B_PREV_VAR]}
+
+    def sha256(self, state: ArrayState) -> str:
+        """Hash of the master weights and running statistics: equal bits, equal hash."""
+        digest = hashlib.sha256()
+        for name, value in sorted({**self.params(state), **self.statistics(state)}.items()):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        return digest.hexdigest()
+
+    def _gather(self, state: ArrayState, role: str) -> dict[str, np.ndarray]:
+        names = {name: spec.group.region(role) for name, spec, _ in self.plan.weights()}
+        regions = {region: state[region] for region in dict.fromkeys(names.values())}
+        return {name: regions[region][name] for name, region in names.items()}
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def train_step(self, state: ArrayState, batch: Batch) -> tuple[ArrayState, Metrics]:
+        """One step of training; ``state`` is donated.
+
+        Args:
+            state: From :meth:`init` or an earlier step.
+            batch: (images, labels): (N, H, W, C) normalised floats and (N,) integers.
+
+        Returns:
+            The new state and this batch's metrics (device scalars): ``loss``, ``top1``, ``top5``,
+            ``count``, ``lr``, ``skipped``.
+
+        Raises:
+            ValueError: a shape the program was not compiled for, or a state already given up.
+        """
+        images, labels = self._check_batch(batch, self.config.shapes(training=True))
+        state.check_alive()
+        return self.backend.train_step(state, images, labels)
+
+    def train_steps(self, state: ArrayState, batches: Batch) -> tuple[ArrayState, Metrics]:
+        """Several steps as one executable.
+
+        Args:
+            state: As in :meth:`train_step`, donated.
+            batches: Stacked (images, labels): (S, N, H, W, C) and (S, N).
+
+        Returns:
+            The new state and metrics with a leading axis S.
+        """
+        images, labels = batches
+        if np.ndim(images) != 5 or np.ndim(labels) != 2 or len(images) != len(labels):
+            fail(
+                ValueError,
+                "shapes of batches",
+                (np.shape(images), np.shape(labels)),
+                "(S, N, H, W, C) and (S, N)",
+            )
+        self._check_batch((images[0], labels[0]), self.config.shapes(training=True))
+        state.check_alive()
+        return self.backend.train_steps(state, images, labels)
+
+    def clear_metrics(self, state: ArrayState) -> ArrayState:
+        """The state with the epoch's sums at zero; ``state`` is donated."""
+        return self.backend.clear_metrics(state)
+
+    def epoch_metrics(self, state: ArrayState) -> Metrics:
+        """Means over all rows trained on since :meth:`clear_metrics`."""
+        sums = {n: float(v) for n, v in state[Region.R_RESULT_ACCUMULATED].items()}
+        return mean_of(sums)
+
+    def check_progress(self, state: ArrayState) -> None:
+        """Raise when too many steps in a row overflowed.
+
+        Raises:
+            TrainingDiverged: says how many, and the loss scale they ended with.
+        """
+        self.config.loss_scale.check(
+            int(state[Region.S_SCALAR_INT32]["overflow_run"]),
+            float(state[Region.S_SCALAR_FP32]["loss_scale"]),
+        )
+
+    # -- inference --------------------------------------------------------------------------------
+
+    def evaluate(
+        self, state: ArrayState, batches: Batch | Iterable[Batch], *, ema: bool = False
+    ) -> Metrics:
+        """Loss and accuracy over one batch or many.
+
+        Args:
+            state: Read, not donated.
+            batches: One (images, labels), or an iterable of them, in the validation shapes.
+            ema: Use the moving average of the weights.
+
+        Returns:
+            ``loss``, ``top1``, ``top5`` as means over all rows, and ``count``.
+        """
+        state.check_alive()
+        one = isinstance(batches, tuple) and len(batches) == 2 and np.ndim(batches[0]) == 4
+        shapes = self.config.shapes(training=False)
+        results = [
+            self.backend.infer(state, *self._check_batch(batch, shapes), ema=ema)[0]
+            for batch in cast(Iterable[Batch], [batches] if one else batches)
+        ]
+        if not results:
+            fail(ValueError, "number of batches", 0, "at least one")
+        return mean_of({n: sum(float(r[n]) for r in results) for n in results[0]})
+
+    def predict(self, state: ArrayState, images: Any, *, ema: bool = False) -> jax.Array:
+        """Predicted class of each row, (N,) int32, for images in a validation shape."""
+        labels = np.zeros(np.shape(images)[:1], np.int32)
+        state.check_alive()
+        checked = self._check_batch((images, labels), self.config.shapes(training=False))
+        return self.backend.infer(state, *checked, ema=ema)[1]
+
+    def apply(
+        self,
+        params: Mapping[str, Any],
+        images: Any,
+        statistics: Mapping[str, Any] | None = None,
+        *,
+        train: bool = False,
+        seed: int = 0,
+        step: int = 0,
+    ) -> jax.Array:
+        """The network as a pure function: logits (N, classes), for ``jax.grad`` and friends.
+
+        Args:
+            params: Tensors by name, as from :meth:`params`.
+            images: (N, H, W, C) in any batch size; their dtype is the compute type.
+            statistics: BN running statistics, as from :meth:`statistics`; not needed to train.
+            train: Batch statistics and dropout instead of running statistics.
+            seed: Seed of dropout's masks.
+            step: Step of dropout's masks.
+        """
+        x = jnp.asarray(images)
+        weights = {n: jnp.asarray(v) for n, v in params.items()}
+        running = {n: jnp.asarray(v) for n, v in (statistics or {}).items()}
+        missing = [n for n, _, _ in self.plan.weights() if n not in weights]
+        if missing:
+            fail(ValueError, "params", sorted(weights), f"also {missing}")
+        if train:
+            return forward_train(self.plan, weights, running, x, seed=seed, step=step)[0]
+        return forward_infer(self.plan, weights, running, x)
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def _check_batch(self, batch: Batch, shapes: tuple[ShapeId, ...]) -> Batch:
+        if not isinstance(batch, tuple) or len(batch) != 2:
+            fail(TypeError, "batch", type(batch).__name__, "a tuple (images, labels)")
+        images, labels = batch
+        if np.shape(images) not in shapes:
+            wanted = " or ".join(str(tuple(s)) for s in shapes)
+            fail(ValueError, "shape of images", np.shape(images), wanted)
+        if np.shape(labels) != np.shape(images)[:1]:
+            fail(ValueError, "shape of labels", np.shape(labels), str(np.shape(images)[:1]))
+        return batch
+
+    def __repr__(self) -> str:
+        return (
+            f"Program({self.config.blueprint.name}, input {self.config.shapes(training=True)[0]}, "
+            f"{self.plan.parameter_count:,} parameters, {self.config.precision.value}, "
+            f"{self.backend.name} lowering)"
+        )
+
+
+def residual_gammas(plan: ArchPlan) -> list[str]:
+    """Names of the scales of batch norms whose output is added to a shortcut."""
+    layers = plan.primitives()
+    return [
+        f"{layer.name}.weight"
+        for layer, following in zip(layers, layers[1:], strict=False)
+        if layer.kind == "bn2d" and following.kind == "add2_end"
+    ]
+
+
+def seed_of(seed: int | jax.Array) -> int:
+    """A 64-bit seed from an integer or a JAX random key."""
+    if isinstance(seed, jax.Array):
+        if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+            seed = jax.random.key_data(seed)
+        words = np.asarray(seed, np.uint32).reshape(-1)
+        return int(sum(int(word) << (32 * i) for i, word in enumerate(words[-2:][::-1])))
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        fail(TypeError, "seed", seed, "an integer or a JAX random key")
+    return int(seed) & 0xFFFFFFFFFFFFFFFF
+
+
+def mean_of(sums: Mapping[str, float]) -> Metrics:
+    """Means over rows from sums over rows."""
+    count = sums["count"]
+    means = {n: sums[n] / count if count else float("nan") for n in ("loss", "top1", "top5")}
+    return {**means, "count": int(count)}

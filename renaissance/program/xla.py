@@ -1,0 +1,156 @@
+"""The XLA lowering as a program's backend: one executable per distinct input shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from renaissance.core.errors import fail
+from renaissance.core.types import Precision, Region, Shape
+from renaissance.graph.arch_plan import ArchPlan
+from renaissance.graph.computation_graph import train_step as train_step_order
+from renaissance.lowering.inference import infer
+from renaissance.lowering.state import ArrayState, owned
+from renaissance.lowering.step import Recipe, train_step
+from renaissance.program.config import ProgramConfig
+from renaissance.runtime.executables import Executable, aot_compile
+
+
+class XlaBackend:
+    """Runs a program through XLA's own lowering: the reference, and the CPU default."""
+
+    name = "xla"
+
+    def __init__(self, config: ProgramConfig, plan: ArchPlan):
+        if config.precision is Precision.FP64 and not jax.config.read("jax_enable_x64"):
+            fail(ValueError, "precision", "fp64", "jax_enable_x64 switched on first")
+        self.config = config
+        self.recipe = Recipe(
+            plan=plan,
+            precision=config.precision,
+            loss=config.loss,
+            optimizer=config.optimizer,
+            loss_scale=config.loss_scale,
+            clip=config.clip,
+            ema=config.ema,
+            freeze_first_layer=config.options.first_layer_frozen,
+        )
+        self.order = train_step_order(first_layer_frozen=config.options.first_layer_frozen)
+        self._executables: dict[tuple[Any, ...], Executable] = {}
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def init(self, weights: Mapping[str, np.ndarray], seed: int) -> ArrayState:
+        """A state with these master weights and everything else at its start."""
+        config, plan = self.config, self.recipe.plan
+        master = config.precision.master.numpy
+        slots = config.optimizer.slots
+        regions: dict[Region, dict[str, Any]] = {}
+
+        def put(role: str, name: str, value: Any, dtype: Any = master) -> None:
+            regions.setdefault(self.recipe.groups[name].region(role), {})[name] = owned(
+                value, dtype
+            )
+
+        for name, value in weights.items():
+            put("W", name, value)
+            if slots.first_moment:
+                put("M", name, np.zeros_like(value))
+            if slots.second_moment:
+                put("V", name, np.zeros_like(value))
+            if config.ema is not None:
+                put("E", name, value)
+            if config.amp and self.recipe.groups[name].has_compute_copy:
+                put("A", name, value, np.float16)
+        for name, spec, _ in plan.statistics():
+            region = Region.B_PREV_MEAN if spec.name == "mean" else Region.B_PREV_VAR
+            start = np.zeros if spec.name == "mean" else np.ones
+            regions.setdefault(region, {})[name] = owned(start(spec.shape), master)
+        regions |= self._scalars(seed)
+        return ArrayState(regions)
+
+    def _scalars(self, seed: int) -> dict[Region, dict[str, Any]]:
+        config = self.config
+        master = config.precision.master.numpy
+        scale = config.loss_scale.initial if config.amp else 1.0
+        table = config.scheduler.table(config.steps_per_epoch, config.epochs, dtype=master)
+        words = [seed & 0xFFFFFFFF, seed >> 32]
+        counters = ("applied_steps", "skipped_steps", "clean_steps", "overflow_run", "nan_flag")
+        sums = ("loss", "top1", "top5", "count")
+        return {
+            Region.R_RESULT: {n: owned(0.0, np.float32) for n in sums},
+            Region.R_RESULT_ACCUMULATED: {n: owned(0.0, np.float32) for n in sums},
+            Region.S_SCALAR_FP32: {
+                "lr": owned(0.0, master),
+                "loss_scale": owned(scale, np.float32),
+                "lr_table": owned(table, master),
+            },
+            Region.S_SCALAR_INT32: {
+                **{n: owned(0, np.int32) for n in counters},
+                "seed": owned(np.array(words, np.uint32).view(np.int32)),
+            },
+        }
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def train_step(self, state: ArrayState, images: Any, labels: Any) -> tuple[ArrayState, Any]:
+        """One step through the executable of this shape."""
+        function = partial(train_step, self.recipe, self.order)
+        return self._run("train_step", function, state, images, labels)
+
+    def train_steps(self, state: ArrayState, images: Any, labels: Any) -> tuple[ArrayState, Any]:
+        """Stacked steps through one executable with a loop inside."""
+
+        def loop(state: ArrayState, images: jax.Array, labels: jax.Array) -> tuple[ArrayState, Any]:
+            def body(state: ArrayState, batch: tuple[jax.Array, jax.Array]) -> Any:
+                return train_step(self.recipe, self.order, state, *batch)
+
+            return jax.lax.scan(body, state, (images, labels))
+
+        return self._run("train_steps", loop, state, images, labels)
+
+    def infer(
+        self, state: ArrayState, images: Any, labels: Any, *, ema: bool
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Sums over the batch's rows, and the predicted class of each."""
+        function = partial(infer, self.recipe, ema=ema)
+        name = "infer_ema" if ema else "infer"
+        return self._run(name, function, state, images, labels, donates=False)
+
+    def clear_metrics(self, state: ArrayState) -> ArrayState:
+        """The state with the epoch's sums at zero."""
+        sums = state.region(Region.R_RESULT_ACCUMULATED)
+        return state.replace(
+            {Region.R_RESULT_ACCUMULATED: {n: owned(0.0, np.float32) for n in sums}}
+        )
+
+    def executable(self, name: str, shape: Shape) -> Executable:
+        """An executable that has run or been compiled, for inspection.
+
+        Raises:
+            KeyError: there is none of that name and shape.
+        """
+        return next(e for key, e in self._executables.items() if key[:2] == (name, tuple(shape)))
+
+    def _run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        state: ArrayState,
+        images: Any,
+        labels: Any,
+        donates: bool = True,
+    ) -> Any:
+        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+        key = (name, images.shape, images.dtype)
+        executable = self._executables.get(key)
+        if executable is None:
+            title = f"{name} {'x'.join(map(str, images.shape))}"
+            executable = aot_compile(title, function, state, images, labels, donates=donates)
+            self._executables[key] = executable
+        return executable(state, images, labels)
