@@ -67,7 +67,9 @@ class ComputeNode:
 
     def __str__(self) -> str:
         params = ", ".join(f"{k}={v}" for k, v in self.params.items() if v is not None)
-        return f"{self.op}({self.inputs!r}) -> {self.outputs!r}" + (f"  [{params}]" if params else "")
+        return f"{self.op}({self.inputs!r}) -> {self.outputs!r}" + (
+            f"  [{params}]" if params else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,7 @@ class RangeNode:
     stream: StreamKind = StreamKind.COMP_1
 
     def __post_init__(self) -> None:
-        check_operation(
-            self.op, "", {**self.read, **self.inputs}, {**self.written, **self.outputs}
-        )
+        check_operation(self.op, "", {**self.read, **self.inputs}, {**self.written, **self.outputs})
         for run in (*self.read.values(), *self.written.values()):
             run.regions  # raises when the run is not one span of one bank
 
