@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 import renaissance.program as programs
 from renaissance.core.errors import fail
 from renaissance.core.settings import GlobalSettings
 from renaissance.program import Program
+from renaissance.task.dry_run import BlankRun, blank_runs
 from renaissance.task.options import CompileInfo, TrainingOptions
 from renaissance.task.source import BatchSource, describe_source, last_batch_size
 
@@ -39,7 +39,14 @@ class Build:
     frozen_program: Program | None
 
     def compile_executables(self) -> None:
-        """Compile everything the run needs, before any data is seen."""
+        """Compile everything the run needs, before any data is seen, by running it on blanks."""
+        for program, val in ((self.program, self.val), (self.frozen_program, None)):
+            if program is not None:
+                deque(blank_runs(program, self.settings, self.train, val), maxlen=0)
+
+    def dry_run(self) -> Iterator[BlankRun]:
+        """Run everything once more, compiled, and time it."""
+        return blank_runs(self.program, self.settings, self.train, self.val)
 
     def as_dict(self) -> dict[str, Any]:
         """The whole configuration as plain values."""
@@ -169,8 +176,3 @@ def describe(program: Program, info: CompileInfo) -> Iterator[str]:
     """What ``compile`` prints."""
     if CompileInfo.ARCH_PLAN in info:
         yield str(program.plan)
-
-
-def blank_batch(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of zeros with labels 0."""
-    return np.zeros(shape, dtype), np.zeros(shape[:1], np.int32)

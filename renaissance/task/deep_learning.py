@@ -15,7 +15,6 @@ from renaissance.task.chain import OptionChain
 from renaissance.task.checkpoint import load_checkpoint
 from renaissance.task.curve import draw_curve
 from renaissance.task.device import on_device
-from renaissance.task.dry_run import dry_run
 from renaissance.task.interrupt import StopOnInterrupt, TrainingInterrupted
 from renaissance.task.metrics import EpochRecord, TrainingResult
 from renaissance.task.options import CompileInfo
@@ -147,8 +146,8 @@ class DeepLearningTask(OptionChain):
         self.require(Phase.COMPILED, "dry_run")
         built = self._built("dry_run")
         with on_device(built.settings):
-            for line in dry_run(built):
-                self._display().line(line)
+            for blank in built.dry_run():
+                self._display().line(f"dry run: {blank}")
         return self
 
     def run(self) -> TrainingResult:
@@ -219,4 +218,4 @@ class DeepLearningTask(OptionChain):
         return self._build
 
     def _display(self) -> Display:
-        return Display(quiet=self._quiet, columns=self.options.metrics)
+        return Display(quiet=self._quiet)

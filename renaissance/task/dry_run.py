@@ -1,35 +1,67 @@
-"""A dry run: every executable once, on blank pictures."""
+"""Every executable of a run once, on blank pictures: compiles it, and shows how long it takes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from renaissance.task.build import Build
+from renaissance.core.settings import GlobalSettings
+from renaissance.core.types import Shape
+from renaissance.program import Program
+from renaissance.task.source import BatchSource
 
 
-def dry_run(built: Build) -> Iterator[str]:
+class BlankRun(NamedTuple):
+    """One executable's run on blank pictures."""
+
+    name: str
+    shape: Shape
+    loss: float
+    seconds: float
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"{self.name} {size}  loss {self.loss:.4f}  {1000 * self.seconds:.1f} ms"
+
+
+def blank_runs(
+    program: Program,
+    settings: GlobalSettings,
+    train: BatchSource,
+    val: BatchSource | None,
+) -> Iterator[BlankRun]:
     """Run each training and validation shape once; the state is thrown away.
 
-    Yields:
-        A line for each: what ran, its loss, its time.
+    Args:
+        program: Compiled model.
+        settings: For the seed of the weights.
+        train: For the type of the pictures.
+        val: Likewise; None: no validation.
     """
-    program = built.program
-    dtype = program.config.precision.compute.numpy
-    state = program.init(built.settings.seed)
-    for training in (True, False):
-        for shape in program.config.shapes(training):
-            batch = np.zeros(shape, dtype), np.zeros(shape.n, np.int32)
+    state = program.init(settings.seed)
+    for shape in program.config.shapes(training=True):
+        batch = blank_batch(shape, train)
+        started = time.perf_counter()
+        state, metrics = program.train_step(state, batch)
+        jax.block_until_ready(state)
+        seconds = time.perf_counter() - started
+        yield BlankRun("train step", Shape(*shape), float(metrics["loss"]), seconds)
+    if val is None:
+        return
+    for ema in (False,) if program.config.ema is None else (False, True):
+        for shape in program.config.shapes(training=False):
             started = time.perf_counter()
-            if training:
-                state, metrics = program.train_step(state, batch)
-            else:
-                metrics = program.evaluate(state, batch)
-            jax.block_until_ready(state)
-            milliseconds = 1000 * (time.perf_counter() - started)
-            name = "train step" if training else "validation"
-            loss = float(metrics["loss"])
-            yield f"dry run: {name} {shape}  loss {loss:.4f}  {milliseconds:.1f} ms"
+            metrics = program.evaluate(state, blank_batch(shape, val), ema=ema)
+            seconds = time.perf_counter() - started
+            name = "validation, EMA" if ema else "validation"
+            yield BlankRun(name, Shape(*shape), float(metrics["loss"]), seconds)
+
+
+def blank_batch(shape: tuple[int, ...], source: BatchSource) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures of zeros with labels 0, of the type the source's batches have."""
+    dtype = getattr(source, "dtype", np.float32)
+    return np.zeros(shape, dtype), np.zeros(shape[:1], np.int32)

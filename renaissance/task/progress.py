@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -15,26 +17,72 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.2f} %"
 
 
+@dataclass(frozen=True, slots=True)
+class EpochTable:
+    """The table whose rows are epochs.
+
+    Attributes:
+        total_epochs: Of the run.
+        groups: Which scores it has: "train", "val", "ema".
+        scores: Which of "loss", "top1", "top5" each group shows.
+    """
+
+    total_epochs: int
+    groups: Sequence[str] = ("train", "val")
+    scores: Sequence[str] = ("loss", "top1", "top5")
+
+    def header(self) -> str:
+        """The line above the rows."""
+        cells = [f"{'epoch':>{self._epoch_width}}"]
+        for group in self.groups:
+            for score in self.scores:
+                title = score if score == "loss" else f"top-{score[3:]} %"
+                first = score == self.scores[0]
+                cells.append(f"{f'{group} {title}':>13}" if first else f"{title:>8}")
+        cells += [f"{'lr':>9}", f"{'images/s':>10}", f"{'time':>8}"]
+        return " ".join(cells)
+
+    def row(self, record: EpochRecord) -> str:
+        """An epoch's line."""
+        digits = len(str(self.total_epochs))
+        epoch = f"{record.epoch:>{digits}}/{self.total_epochs}"
+        cells = [f"{epoch:>{self._epoch_width}}"]
+        for group in self.groups:
+            for score in self.scores:
+                value = getattr(record, f"{group}_{score}")
+                text = "-" if value is None else _score_text(score, value)
+                cells.append(f"{text:>{13 if score == self.scores[0] else 8}}")
+        cells.append(f"{record.lr:>9.3e}")
+        cells.append(f"{record.images_per_second:>10,.0f}")
+        cells.append(f"{record.seconds:>6.2f} s")
+        if record.skipped_steps:
+            cells.append(f" {record.skipped_steps} steps skipped")
+        if not record.complete:
+            cells.append(f" interrupted after {record.steps} steps")
+        return " ".join(cells)
+
+    @property
+    def _epoch_width(self) -> int:
+        return max(len("epoch"), 2 * len(str(self.total_epochs)) + 1)
+
+
+def _score_text(score: str, value: float) -> str:
+    return f"{value:.4f}" if score == "loss" else f"{100 * value:.2f}"
+
+
 class Display:
     """Prints lines to ``out`` and draws a bar on ``err`` if that is a terminal.
 
     Args:
         quiet: Print nothing at all.
-        columns: Scores shown in an epoch's line, out of ``loss``, ``top1``, ``top5``.
         out: Where lines go; standard output unless given.
         err: Where the bar goes; standard error unless given.
     """
 
     def __init__(
-        self,
-        *,
-        quiet: bool = False,
-        columns: tuple[str, ...] = ("loss", "top1", "top5"),
-        out: TextIO | None = None,
-        err: TextIO | None = None,
+        self, *, quiet: bool = False, out: TextIO | None = None, err: TextIO | None = None
     ) -> None:
         self.quiet = quiet
-        self.columns = columns
         self._out = out
         self._err = err
         self._bar: Any = None
@@ -61,59 +109,9 @@ class Display:
             self._bar.close()
             self._bar = None
 
-    def epoch(self, record: EpochRecord, total_epochs: int) -> None:
-        """Print an epoch's line."""
-        self.line(epoch_line(record, total_epochs, self.columns))
-
-
-def epoch_line(
-    record: EpochRecord, total_epochs: int, columns: tuple[str, ...] = ("loss", "top1", "top5")
-) -> str:
-    """An epoch in one line: scores, learning rate, images per second, seconds."""
-    width = len(str(total_epochs))
-    parts = [f"epoch {record.epoch:{width}d}/{total_epochs}"]
-    for title, prefix in (("train", "train"), ("val", "val"), ("ema", "ema")):
-        scores = _scores(record, prefix, columns)
-        if scores:
-            parts.append(f"{title} {scores}")
-    parts.append(f"lr {record.lr:.3e}")
-    parts.append(f"{record.images_per_second:,.0f} images/s")
-    parts.append(f"{record.seconds:.2f} s")
-    if record.skipped_steps:
-        parts.append(f"{record.skipped_steps} steps skipped")
-    if not record.complete:
-        parts.append(f"interrupted after {record.steps} steps")
-    return "  ".join(parts)
-
-
-def _scores(record: EpochRecord, prefix: str, columns: tuple[str, ...]) -> str:
-    texts = []
-    for column in columns:
-        value = getattr(record, f"{prefix}_{column}")
-        if value is None:
-            continue
-        if column == "loss":
-            texts.append(f"loss {value:.4f}")
-        else:
-            texts.append(f"top-{column[3:]} {percent(value)}")
-    return " ".join(texts)
-
 
 def summary(result: TrainingResult, *, seconds: float, directory: str | None) -> str:
-    """The lines at the end of a run; one of them says ``best top-1``."""
-    lines = []
-    if result.best_top1 is None:
-        lines.append("best top-1 -  (nothing was validated)")
-    else:
-        lines.append(
-            f"best top-1 {percent(result.best_top1)}  best top-5 {percent(result.best_top5)}  "
-            f"at epoch {result.best_epoch}"
-        )
-    if result.best_ema_top1 is not None:
-        lines.append(
-            f"best EMA top-1 {percent(result.best_ema_top1)}  "
-            f"best EMA top-5 {percent(result.best_ema_top5)}"
-        )
+    """The lines at the end of a run; the last one says ``best top-1``."""
     complete = sum(r.complete for r in result.records)
     ending = (
         "interrupted"
@@ -122,8 +120,20 @@ def summary(result: TrainingResult, *, seconds: float, directory: str | None) ->
         if result.stopped_early
         else "done"
     )
-    lines.append(f"{ending} after {complete} epochs in {seconds:.1f} s")
+    lines = [f"{ending} after {complete} epochs in {seconds:.1f} s"]
     if directory is not None:
         lines.append(f"kept in {directory}")
     lines.append(f"parameters SHA-256 {result.sha256}")
+    if result.best_ema_top1 is not None:
+        lines.append(
+            f"best EMA top-1 {percent(result.best_ema_top1)}  "
+            f"best EMA top-5 {percent(result.best_ema_top5)}"
+        )
+    if result.best_top1 is None:
+        lines.append("best top-1 -  (nothing was validated)")
+    else:
+        lines.append(
+            f"best top-1 {percent(result.best_top1)}  best top-5 {percent(result.best_top5)}  "
+            f"at epoch {result.best_epoch}"
+        )
     return "\n".join(lines)

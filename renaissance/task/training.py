@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from renaissance.task.evaluation import Evaluator
 from renaissance.task.interrupt import StopOnInterrupt
 from renaissance.task.metrics import EpochRecord, MetricsFile, Scores, TrainingResult, best_of
 from renaissance.task.options import TrainingOptions
-from renaissance.task.progress import Display
+from renaissance.task.progress import Display, EpochTable
 from renaissance.task.resolution import shrink
 from renaissance.task.run_directory import RunDirectory
 from renaissance.task.source import BatchSource
@@ -68,6 +69,7 @@ class Training:
             first_epoch: Counted from 1.
             stop: Asked after every step.
         """
+        self.display.line(self._table.header())
         evaluator = Evaluator(self.program, self.options.tta)
         file = MetricsFile(self.directory.metrics) if self.directory else None
         reached = False
@@ -92,6 +94,15 @@ class Training:
             stopped_early=reached,
             interrupted=stop.requested,
         )
+
+    @cached_property
+    def _table(self) -> EpochTable:
+        groups = ["train"]
+        if self.val is not None:
+            groups.append("val")
+            if self.options.effective_ema_decay is not None:
+                groups.append("ema")
+        return EpochTable(self.options.total_epochs, groups, self.options.metrics)
 
     # -- one epoch --------------------------------------------------------------------------------
 
@@ -194,7 +205,7 @@ class Training:
         self.records.append(record)
         if file is not None:
             file.write(record)
-        self.display.epoch(record, self.options.total_epochs)
+        self.display.line(self._table.row(record))
         for listener in self.listeners:
             listener(record)
 
