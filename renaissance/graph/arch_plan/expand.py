@@ -29,7 +29,7 @@ def numbered(kind: str, number: int) -> str:
 
 
 def expand_tree(root: Layer, input_shape: Shape) -> list[FlatLayer]:
-    """Flatten a tree to primitives, in the order of execution.
+    """Step 1: flatten a tree to primitives, in the order of execution.
 
     Composites become the layers they stand for. Some need to know the shape they are given (a
     block projects its shortcut only where the shape changes), so the shape is followed along the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from renaissance.core.errors import PlanError, ShapeError
 from renaissance.core.types import Shape
@@ -28,8 +28,9 @@ class ShapeMachine:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self._inputs: list[Shape] = []
-        self._shortcuts: list[Shape] = []
+        # Every open add with its input and, once it is known, what its shortcut gives. Adds nest in
+        # either path.
+        self._open: list[tuple[Shape, Shape | None]] = []
 
     def step(self, layer: FlatLayer) -> Shape:
         """Pass one layer and return its output shape, the input of the next one.
@@ -38,24 +39,22 @@ class ShapeMachine:
             ShapeError: The layer cannot take the shape, or the two paths of an add differ.
             PlanError: A marker has no partner.
         """
+        start, shortcut = self._open[-1] if self._open else (None, None)
         if layer.kind == ADD2_START:
-            self._inputs.append(self.shape)
+            self._open.append((self.shape, None))
         elif layer.kind == ADD2_SHORTCUT_END:
-            self._require(layer, len(self._inputs) == len(self._shortcuts) + 1, ADD2_START)
-            self._shortcuts.append(self.shape)
-            self.shape = self._inputs[-1]
+            if start is None or shortcut is not None:
+                _stands_alone(layer, ADD2_START)
+            self._open[-1] = (start, self.shape)
+            self.shape = start
         elif layer.kind == ADD2_END:
-            open_adds = len(self._inputs) == len(self._shortcuts) > 0
-            self._require(layer, open_adds, ADD2_SHORTCUT_END)
-            self._inputs.pop()
-            self._require_equal(layer, self._shortcuts.pop())
+            if shortcut is None:
+                _stands_alone(layer, ADD2_SHORTCUT_END)
+            self._open.pop()
+            self._require_equal(layer, shortcut)
         else:
             self.shape = output_shape(layer, self.shape)
         return self.shape
-
-    def _require(self, marker: FlatLayer, holds: bool, partner: str) -> None:
-        if not holds:
-            raise PlanError(f"{marker.name or marker.kind} stands alone, expected {partner} before")
 
     def _require_equal(self, marker: FlatLayer, shortcut: Shape) -> None:
         if shortcut != self.shape:
@@ -66,9 +65,13 @@ class ShapeMachine:
 
     def finish(self) -> Shape:
         """The output shape, once every add is closed."""
-        if self._inputs:
-            raise PlanError(f"{len(self._inputs)} add2_start left open, expected add2_end for each")
+        if self._open:
+            raise PlanError(f"{len(self._open)} add2_start left open, expected add2_end for each")
         return self.shape
+
+
+def _stands_alone(marker: FlatLayer, partner: str) -> NoReturn:
+    raise PlanError(f"{marker.name or marker.kind} stands alone, expected {partner} before")
 
 
 def output_shape(layer: FlatLayer, shape: Shape) -> Shape:
