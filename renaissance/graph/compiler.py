@@ -1,8 +1,8 @@
-"""Compiler: from an architecture and options to memory plans, graphs and the atlas, in five phases."""
+"""Compiler: five phases from an architecture to memory plans, graphs and the atlas."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -14,6 +14,7 @@ from renaissance.graph.atlas import GraphAtlas
 from renaissance.graph.blueprint import BluePrint, Layer
 from renaissance.graph.computation_graph import (
     ComputationGraph,
+    Node,
     Ref,
     SubGraph,
     single_writer,
@@ -105,10 +106,16 @@ class Compiler:
         return CompiledGraph(self.plan, self.options, memory, graph, atlas)
 
 
-def compile_graph(blueprint: BluePrint | Layer, options: CompileOptions) -> CompiledGraph:
+def compile_graph(
+    blueprint: BluePrint | Layer, options: CompileOptions, num_classes: int | None = None
+) -> CompiledGraph:
     """From a blueprint to everything the runtime needs; see :class:`Compiler`."""
     plan = ArchPlan.from_blueprint(
-        blueprint, options.sample_shape, fuse=options.fuse, amp=options.amp
+        blueprint,
+        options.sample_shape,
+        fuse=options.fuse,
+        amp=options.amp,
+        num_classes=num_classes,
     )
     return Compiler(plan, options).compile()
 
@@ -266,11 +273,10 @@ def build_graph(
         PlanError: something is read before it is written, or waits for itself.
     """
     present = {ref.region for ref in slots}
-    first_forward, first_backward, inference = (
-        passes[i].nodes
-        for i in (GraphId.FIRST_LAYER_FWD_A, GraphId.FIRST_LAYER_BWD_A, GraphId.INF_MAIN_A)
-    )
-    nodes: dict[GraphId, Sequence] = {
+    first_forward = passes[GraphId.FIRST_LAYER_FWD_A]
+    first_backward = passes[GraphId.FIRST_LAYER_BWD_A]
+    inference = passes[GraphId.INF_MAIN_A]
+    nodes: dict[GraphId, Iterable[Node]] = {
         **range_graphs(options, lambda region: region not in present),
         **passes,
         GraphId.FIRST_LAYER_FWD_B: mapped(first_forward, in_slot_b),

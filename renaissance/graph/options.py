@@ -12,7 +12,7 @@ Resolution = tuple[int, int]
 
 
 class ShapeId(NamedTuple):
-    """Identity of an input shape. Variants of equal id share one plan and one set of executables."""
+    """Identity of an input shape. Variants of equal id share one plan and their executables."""
 
     n: int
     h: int

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from renaissance.core.errors import PlanError
 from renaissance.core.types import Bank, Region
 from renaissance.graph.computation_graph.node import Node
-from renaissance.graph.computation_graph.operands import Ref
+from renaissance.graph.computation_graph.operands import Ref, RegionRun
 
 Dependencies = tuple[tuple[int, ...], ...]
 
@@ -47,15 +47,15 @@ class _History:
             self._tensors.setdefault(key.region, set()).add(key)
 
 
-def _keys(tensors: Iterable[Ref], runs: Iterable) -> list[Ref | Region]:
+def _keys(tensors: Iterable[Ref], runs: Iterable[RegionRun]) -> list[Ref | Region]:
     return [*tensors, *(region for run in runs for region in run.regions)]
 
 
 def derive_dependencies(nodes: Sequence[Node]) -> Dependencies:
     """For every node the earlier nodes it must wait for, by index.
 
-    A node waits for the writer of what it reads, and for writer and readers of what it writes. A run
-    overlaps every tensor of its regions.
+    A node waits for the writer of what it reads, and for writer and readers of what it writes. A
+    run overlaps every tensor of its regions.
     """
     history, result = _History(), []
     for index, node in enumerate(nodes):

@@ -53,7 +53,7 @@ class SubGraph:
 
     @cached_property
     def depends_on_shape(self) -> bool:
-        """Whether its executable differs between input shapes: it holds a node that works on rows."""
+        """Whether its executable differs between input shapes: some node works on rows."""
         return any(node.layer or node.op == "transfer" for node in self.nodes)
 
     @property
@@ -78,8 +78,8 @@ class ComputationGraph:
     def __init__(self, nodes: Mapping[GraphId, Iterable[Node]]):
         """
         Args:
-            nodes: The nodes of each id, or its finished :class:`SubGraph`; ids that are missing hold
-                no nodes.
+            nodes: The nodes of each id, or its finished :class:`SubGraph`; ids that are missing
+                hold no nodes.
         """
         self._subgraphs = tuple(_subgraph(i, nodes.get(i, ())) for i in GraphId)
 

@@ -40,12 +40,12 @@ class ComputeNode:
     @property
     def reads(self) -> tuple[Ref, ...]:
         """Tensors read, in the operation's order."""
-        return tuple(self.inputs.values())
+        return self.inputs.all
 
     @property
     def writes(self) -> tuple[Ref, ...]:
         """Tensors written, in the operation's order."""
-        return tuple(self.outputs.values())
+        return self.outputs.all
 
     @property
     def read_runs(self) -> tuple[RegionRun, ...]:
@@ -59,11 +59,7 @@ class ComputeNode:
 
     def map_refs(self, change: Callable[[Ref], Ref]) -> ComputeNode:
         """The same operation on other tensors (slot B for slot A, EMA weights for main ones)."""
-        return replace(
-            self,
-            inputs=Operands({role: change(ref) for role, ref in self.inputs.items()}),
-            outputs=Operands({role: change(ref) for role, ref in self.outputs.items()}),
-        )
+        return replace(self, inputs=self.inputs.map(change), outputs=self.outputs.map(change))
 
     def __str__(self) -> str:
         params = ", ".join(f"{k}={v}" for k, v in self.params.items() if v is not None)
@@ -98,8 +94,8 @@ class RangeNode:
 
     def __post_init__(self) -> None:
         check_operation(self.op, "", {**self.read, **self.inputs}, {**self.written, **self.outputs})
-        for run in (*self.read.values(), *self.written.values()):
-            run.regions  # raises when the run is not one span of one bank
+        for run in (*self.read.all, *self.written.all):
+            run.check()
 
     @property
     def layer(self) -> str:
@@ -109,22 +105,26 @@ class RangeNode:
     @property
     def reads(self) -> tuple[Ref, ...]:
         """Single tensors read."""
-        return tuple(self.inputs.values())
+        return self.inputs.all
 
     @property
     def writes(self) -> tuple[Ref, ...]:
         """Single tensors written."""
-        return tuple(self.outputs.values())
+        return self.outputs.all
 
     @property
     def read_runs(self) -> tuple[RegionRun, ...]:
         """Runs read."""
-        return tuple(self.read.values())
+        return self.read.all
 
     @property
     def written_runs(self) -> tuple[RegionRun, ...]:
         """Runs written."""
-        return tuple(self.written.values())
+        return self.written.all
+
+    def map_refs(self, change: Callable[[Ref], Ref]) -> RangeNode:
+        """The same operation on the same runs, beside other tensors."""
+        return replace(self, inputs=self.inputs.map(change), outputs=self.outputs.map(change))
 
     def __str__(self) -> str:
         sources = ", ".join(f"{o!r}" for o in (self.read, self.inputs) if len(o))

@@ -1,8 +1,8 @@
-"""What a graph's nodes work on: named tensors, and runs of whole regions. No shapes, no addresses."""
+"""What a graph's nodes work on: named tensors and runs of whole regions. No shapes or addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
@@ -42,6 +42,14 @@ class RegionRun(NamedTuple):
         """
         return _regions_between(self.first, self.last)
 
+    def check(self) -> None:
+        """Refuse a run that is not one span of one bank.
+
+        Raises:
+            PlanError: names the ends.
+        """
+        _regions_between(self.first, self.last)
+
     @property
     def bank(self) -> Bank:
         """The bank the run lies in."""
@@ -74,6 +82,15 @@ class Operands(Mapping[str, Operand], Generic[Operand]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    @property
+    def all(self) -> tuple[Operand, ...]:
+        """The operands without their roles, in order."""
+        return tuple(self._items.values())
+
+    def map(self, change: Callable[[Operand], Operand]) -> Operands[Operand]:
+        """The same roles with every operand changed."""
+        return Operands({role: change(operand) for role, operand in self._items.items()})
 
     def __hash__(self) -> int:
         return hash(tuple(self._items.items()))

@@ -42,8 +42,15 @@ def range_node(
     **params: Any,
 ) -> RangeNode:
     """A RANGE node; operands that are None are left out."""
-    operands = (Operands(items) for items in (read, written, inputs, outputs))
-    return RangeNode(op, *operands, params=params, stream=stream)
+    return RangeNode(
+        op,
+        Operands(read),
+        Operands(written),
+        Operands(inputs),
+        Operands(outputs),
+        params,
+        stream,
+    )
 
 
 def range_graphs(options: CompileOptions, is_empty: IsEmpty) -> dict[GraphId, list[Node]]:
@@ -102,7 +109,7 @@ def _transfer(first: Region, last: Region) -> Node:
 
 
 def _step_scalars() -> Node:
-    """lr = lr_table[applied_steps], the bias corrections for t = applied_steps + 1, NaN flag down."""
+    """lr = lr_table[applied_steps], bias corrections for t = applied_steps + 1, NaN flag down."""
     names = ("lr", "bias_correction1", "bias_correction2")
     return ComputeNode(
         "set_step_scalars",

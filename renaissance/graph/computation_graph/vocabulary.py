@@ -9,8 +9,8 @@ Conventions:
 - ``activation`` is a parameter (``"relu"``...), None where there is none. Where it is set on a
   forward operation it acts last; ``z`` then is the value before it, written only for activations
   whose derivative needs it (silu, hardswish).
-- ``fc_backward_data`` with an ``activation`` multiplies dx by the derivative at ``y`` or ``z``, output
-  or input of the activation that made x; ``activation_backward`` does only that.
+- ``fc_backward_data`` with an ``activation`` multiplies dx by the derivative at ``y`` or ``z``,
+  output or input of the activation that made x; ``activation_backward`` does only that.
 - ``batch_norm_*_backward`` with an ``activation`` differentiates it first: at ``y`` or ``z`` where
   given, else at the normalised x, computed again.
 - ``mean`` and ``inverse_std`` are this batch's, ``next_mean`` and ``next_var`` the running

@@ -1,4 +1,4 @@
-"""Layout: regions end to end inside their banks, tensors inside their regions. One for all variants."""
+"""Layout: regions end to end inside their banks, tensors inside regions. One for all variants."""
 
 from __future__ import annotations
 

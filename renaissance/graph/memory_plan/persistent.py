@@ -93,7 +93,7 @@ def _statistics(plan: ArchPlan, options: CompileOptions) -> Iterator[Requirement
                 yield Requirement(Ref(region, name), DType.FP32, fixed(*spec.shape))
         if spec.name == "mean":
             yield from _folded(layer.name, spec.shape, "")
-    for name, spec, layer in plan.statistics():
+    for _, spec, layer in plan.statistics():
         if options.ema and spec.name == "mean":
             yield from _folded(layer.name, spec.shape, "_ema")
 

@@ -12,8 +12,8 @@ from renaissance.graph.memory_plan.dump import dump_layout
 from renaissance.graph.memory_plan.layout import Layout, RegionSpan
 from renaissance.graph.memory_plan.lifetime import Lifetime
 from renaissance.graph.memory_plan.report import MemoryReport, memory_report
-from renaissance.graph.memory_plan.validate import validate
 from renaissance.graph.memory_plan.slots import Slot
+from renaissance.graph.memory_plan.validate import validate
 from renaissance.graph.options import ShapeId
 from renaissance.tensor.dtensor import DTensor
 
@@ -21,8 +21,8 @@ from renaissance.tensor.dtensor import DTensor
 class MemoryPlan:
     """Every tensor of a variant with its place.
 
-    Offsets are the same in all variants of a network; shapes differ, and so does which tensors exist
-    (training's or inference's). Variants of equal input shape share one plan, which holds both.
+    Offsets are the same in all variants of a network; shapes differ, and so does which tensors
+    exist (training's or inference's). Variants of equal input shape share one plan, with both.
     """
 
     def __init__(self, layout: Layout, variants: Sequence[Variant], shape_id: ShapeId):

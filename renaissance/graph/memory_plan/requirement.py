@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Flag
+from enum import Enum
 
 from renaissance.core.types import DType, Shape, Variant
 from renaissance.graph.computation_graph.operands import Ref
@@ -35,16 +35,16 @@ class VariantShapes:
 ShapeRule = Callable[[VariantShapes], tuple[int, ...]]
 
 
-class Scope(Flag):
+class Scope(Enum):
     """The variants a tensor exists in."""
 
-    TRAIN = 1
-    INFERENCE = 2
-    ALWAYS = 3
+    TRAIN = "train"
+    INFERENCE = "inference"
+    ALWAYS = "always"
 
     def covers(self, variant: Variant) -> bool:
         """Whether the tensor exists in a variant."""
-        return bool(self & (Scope.TRAIN if variant.is_training else Scope.INFERENCE))
+        return self is Scope.ALWAYS or (self is Scope.TRAIN) == variant.is_training
 
 
 @dataclass(frozen=True, slots=True)

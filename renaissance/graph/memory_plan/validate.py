@@ -88,15 +88,16 @@ def _sweep(members: list[tuple[Lifetime, DTensor]]) -> None:
         index = bisect_left(alive, entry)
         for begin, end, name in alive[max(index - 1, 0) : index + 1]:
             if begin < tensor.end and tensor.offset < end:
+                where = f"{tensor.region.name}/{tensor.name} at {tensor.offset} to {tensor.end}"
                 raise PlanError(
-                    f"{tensor.region.name}/{tensor.name} at {tensor.offset} to {tensor.end} overlaps "
-                    f"{name} at {begin} to {end}, expected disjoint bytes while both live"
+                    f"{where} overlaps {name} at {begin} to {end}, expected disjoint bytes while "
+                    "both live"
                 )
         insort(alive, entry)
 
 
 def check_twins(layout: Layout, tensors: Mapping[Ref, DTensor]) -> None:
-    """Every weight's gradient, moments, copies and average begin at its element of their regions."""
+    """A weight's gradient, moments, copies and average begin at its element of their regions."""
     for ref, weight in tensors.items():
         if not ref.region.name.startswith("W_") or ref.region.name.startswith("W_EQ"):
             continue

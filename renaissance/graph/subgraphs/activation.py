@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
-from renaissance.graph.subgraphs.trace import Trace
+from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import Value
 
 ACTIVATIONS = frozenset(
@@ -34,7 +35,7 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     return y
 
 
-def emit_backward(trace: Trace, layer: ArchLayer, x: Value, dy, saved: dict) -> None:
+def emit_backward(trace: Trace, layer: ArchLayer, x: Value, dy: Ref | None, saved: Roles) -> None:
     """dx = dy act'(saved)."""
     dx = trace.new_gradient(x)
     if dy is None or dx is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.subgraphs.activation import derivative_role
-from renaissance.graph.subgraphs.trace import Trace, weight_stream
+from renaissance.graph.subgraphs.trace import Roles, Trace, weight_stream
 from renaissance.graph.subgraphs.value import Derivative, Value
 
 
@@ -39,7 +39,7 @@ def train_activated(trace: Trace, layer: ArchLayer, activation: ArchLayer, x: Va
         dy = trace.gradient_of(y)
         if dy is not None and not y.is_linear_gradient:
             dz = trace.gradient_tensor(f"{layer.name}.dy", y.shape)
-            operands = {"dy": dy, role: saved}
+            operands: Roles = {"dy": dy, role: saved}
             trace.emit(
                 "activation_backward", activation, operands, {"dx": dz}, activation=activation.kind
             )
@@ -57,7 +57,7 @@ def _emit_forward(
     outputs: dict[str, Ref | None],
     activation: str | None = None,
 ) -> None:
-    inputs = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
+    inputs: Roles = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
     trace.emit("fc_forward", layer, inputs, outputs, activation=activation)
 
 
@@ -68,7 +68,7 @@ def emit_backward(trace: Trace, layer: ArchLayer, x: Value, dy: Ref | None) -> N
     emit_weight_gradient(trace, layer, x, x.ref, dy)
     if not x.needs_gradient:
         return
-    inputs = {"dy": dy, "w": trace.weight(layer)}
+    inputs: Roles = {"dy": dy, "w": trace.weight(layer)}
     derivative = x.derivative if x.consumers == 1 else None
     if derivative is None:
         dx, activation = trace.new_gradient(x), None
@@ -85,11 +85,11 @@ def emit_weight_gradient(trace: Trace, layer: ArchLayer, x: Value, source: Ref, 
     """Gradients of weight and bias from the layer's input ``source``, beside x's gradient."""
     if not trace.trains(layer):
         return
-    outputs = {
+    outputs: Roles = {
         "dw": trace.weight_gradient(layer),
         "dbias": trace.weight_gradient(layer, "bias"),
     }
-    inputs = {"x": source, "dy": dy}
+    inputs: Roles = {"x": source, "dy": dy}
     trace.emit("fc_backward_weight", layer, inputs, outputs, stream=weight_stream(x))
 
 
@@ -97,7 +97,7 @@ def train_pooled(trace: Trace, gap: ArchLayer, layer: ArchLayer, x: Value) -> Va
     """y = mean over height and width of x, times w^T, + bias, as one operation."""
     y = trace.value(layer, trace.feature(layer), x)
     pooled = trace.feature(gap)
-    inputs = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
+    inputs: Roles = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
     trace.emit("gap_fc_forward", layer, inputs, {"y": y, "pooled": pooled})
 
     def backward() -> None:
@@ -107,7 +107,7 @@ def train_pooled(trace: Trace, gap: ArchLayer, layer: ArchLayer, x: Value) -> Va
         emit_weight_gradient(trace, layer, x, pooled, dy)
         dx = trace.new_gradient(x)
         if dx is not None:
-            operands = {"dy": dy, "w": trace.weight(layer)}
+            operands: Roles = {"dy": dy, "w": trace.weight(layer)}
             trace.emit("gap_fc_backward_data", layer, operands, {"dx": dx})
             trace.contribute(layer, x, dx)
 
@@ -132,6 +132,6 @@ def infer_activated(trace: Trace, layer: ArchLayer, activation: ArchLayer, x: Va
 def infer_pooled(trace: Trace, gap: ArchLayer, layer: ArchLayer, x: Value) -> Value:
     """y = mean over height and width of x, times w^T, + bias."""
     y = trace.value(layer, trace.feature(layer), x)
-    inputs = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
+    inputs: Roles = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
     trace.emit("gap_fc_forward", layer, inputs, {"y": y})
     return y

@@ -6,7 +6,7 @@ from renaissance.core.types import DType, Region
 from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.memory_plan.requirement import per_row
-from renaissance.graph.subgraphs.trace import Trace
+from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import Value
 
 LABELS = Ref(Region.I_A_LABEL, "labels")
@@ -27,8 +27,8 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     """Loss and hits, and the gradient of the scaled mean loss, as one operation."""
     x.consumers += 1
     dlogits = trace.new_gradient(x)
-    outputs = {"dlogits": dlogits, **RESULT, "rows": _rows(trace, layer)}
-    inputs = {"logits": x, "labels": LABELS, "loss_scale": LOSS_SCALE}
+    outputs: Roles = {"dlogits": dlogits, **RESULT, "rows": _rows(trace, layer)}
+    inputs: Roles = {"logits": x, "labels": LABELS, "loss_scale": LOSS_SCALE}
     op = "softmax_cross_entropy_forward_backward"
     trace.emit(op, layer, inputs, outputs, num_classes=layer.params.num_classes)
     trace.contribute(layer, x, dlogits)
@@ -38,8 +38,8 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
 def infer(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     """Loss, hits and the predicted class of every row."""
     predicted = trace.tensor(Region.R_PREDICTED_LABEL, "label", DType.INT32, per_row(), trace.scope)
-    outputs = {**RESULT, "predicted": predicted, "rows": _rows(trace, layer)}
+    outputs: Roles = {**RESULT, "predicted": predicted, "rows": _rows(trace, layer)}
     op = "softmax_cross_entropy_forward"
-    inputs = {"logits": x, "labels": LABELS}
+    inputs: Roles = {"logits": x, "labels": LABELS}
     trace.emit(op, layer, inputs, outputs, num_classes=layer.params.num_classes)
     return x

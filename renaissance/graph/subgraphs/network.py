@@ -1,13 +1,13 @@
-"""A whole network as nodes and tensors: its training pass, its inference, its folded batch norms."""
+"""A whole network as nodes and tensors: training pass, inference, folded batch norms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from renaissance.core.errors import PlanError, fail
 from renaissance.core.types import DType, Region
 from renaissance.graph.arch_plan import ArchPlan
-from renaissance.graph.computation_graph import ComputeNode, Ref
+from renaissance.graph.computation_graph import ComputeNode, Node, Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.memory_plan.requirement import Scope
 from renaissance.graph.options import CompileOptions
@@ -61,8 +61,11 @@ def trace_inference(plan: ArchPlan, options: CompileOptions) -> Trace:
 def fold_norms(plan: ArchPlan, options: CompileOptions) -> list[ComputeNode]:
     """Scale and bias of every batch norm, from the main weights and from the EMA's."""
     trace = Trace(Scope.INFERENCE, amp=options.amp, fuse=bool(options.fuse))
-    nodes = [norm.fold(trace, layer) for layer in plan.primitives() if norm.is_norm(layer)]
-    return [*nodes, *(node.map_refs(on_ema) for node in nodes)] if options.ema else nodes
+    for layer in plan.primitives():
+        if layer.kind in norm.NORMS:
+            norm.fold(trace, layer)
+    averages = [node.map_refs(on_ema) for node in trace.deep] if options.ema else []
+    return [*trace.deep, *averages]
 
 
 def _walk(trace: Trace, layers: Sequence[ArchLayer]) -> None:
@@ -128,8 +131,9 @@ def on_ema(ref: Ref) -> Ref:
     return Ref(_EMA.get(ref.region, ref.region), ref.name)
 
 
-def mapped(nodes: Sequence[ComputeNode], *changes: Callable[[Ref], Ref]) -> list[ComputeNode]:
+def mapped(nodes: Iterable[Node], *changes: Callable[[Ref], Ref]) -> list[Node]:
     """All nodes with every operand changed."""
+    result = list(nodes)
     for change in changes:
-        nodes = [node.map_refs(change) for node in nodes]
-    return list(nodes)
+        result = [node.map_refs(change) for node in result]
+    return result

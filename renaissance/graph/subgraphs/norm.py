@@ -1,16 +1,15 @@
-"""Sub-graphs of batch norm: alone, after a convolution, before an activation, an add, a max-pool."""
+"""Sub-graphs of batch norm: alone, after a convolution, before an activation or a max-pool."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from renaissance.core.types import Region
-from renaissance.graph.computation_graph import ComputeNode, Operands, Ref
+from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.memory_plan.requirement import fixed
-from renaissance.graph.registry import descriptor_of
 from renaissance.graph.subgraphs import convolution, pooling
-from renaissance.graph.subgraphs.trace import Trace
+from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import PendingNorm, Value
 
 NORMS = frozenset({"bn1d", "bn2d"})
@@ -22,12 +21,12 @@ def channels(layer: ArchLayer) -> int:
     return layer.in_shape.c
 
 
-def affine(trace: Trace, layer: ArchLayer) -> dict[str, Ref | None]:
+def affine(trace: Trace, layer: ArchLayer) -> Roles:
     """gamma and beta."""
     return {"gamma": trace.weight(layer), "beta": trace.weight(layer, "bias")}
 
 
-def affine_gradients(trace: Trace, layer: ArchLayer) -> dict[str, Ref | None]:
+def affine_gradients(trace: Trace, layer: ArchLayer) -> Roles:
     """dgamma and dbeta."""
     return {
         "dgamma": trace.weight_gradient(layer),
@@ -61,9 +60,9 @@ def train(trace: Trace, layer: ArchLayer, x: Value, activation: ArchLayer | None
     y = trace.value(last, trace.feature(last), x)
     y.needs_gradient |= trace.trains(layer)
     saved = saved_statistics(trace, layer)
-    inputs = {"x": x, **affine(trace, layer), **running(trace, layer, "prev")}
+    inputs: Roles = {"x": x, **affine(trace, layer), **running(trace, layer, "prev")}
     partial = trace.partial(layer, 2 * channels(layer), "forward")
-    outputs = {"y": y, **saved, **running(trace, layer, "next"), "partial": partial}
+    outputs: Roles = {"y": y, **saved, **running(trace, layer, "next"), "partial": partial}
     kind = None if activation is None else activation.kind
     trace.emit("batch_norm_forward", layer, inputs, outputs, activation=kind, **constants(layer))
     _leave_backward(trace, PendingNorm(layer, {**affine(trace, layer), **saved}), kind, x, y)
@@ -118,8 +117,8 @@ def _leave_backward(
             return
         dx = trace.new_gradient(x)
         partial = trace.partial(layer, 2 * channels(layer), "backward")
-        outputs = {"dx": dx, **affine_gradients(trace, layer), "partial": partial}
-        inputs = {"x": x, "dy": dy, **norm.operands}
+        outputs: Roles = {"dx": dx, **affine_gradients(trace, layer), "partial": partial}
+        inputs: Roles = {"x": x, "dy": dy, **norm.operands}
         trace.emit("batch_norm_backward", layer, inputs, outputs, activation=activation)
         trace.contribute(layer, x, dx)
 
@@ -137,8 +136,8 @@ def apply_pending_and_pool(
     y.needs_gradient |= trace.trains(layer)
     winners = pooling.argmax(trace, pool)
     params = {"activation": activation.kind, **pooling.window(pool)}
-    inputs = {"x": raw, **norm.operands}
-    outputs = {"y": y, "argmax": winners}
+    inputs: Roles = {"x": raw, **norm.operands}
+    outputs: Roles = {"y": y, "argmax": winners}
     trace.emit("batch_norm_max_pool_forward", pool, inputs, outputs, **params)
 
     def backward() -> None:
@@ -147,8 +146,8 @@ def apply_pending_and_pool(
             return
         dx = trace.new_gradient(raw)
         partial = trace.partial(layer, 2 * channels(layer), "backward")
-        outputs = {"dx": dx, **affine_gradients(trace, layer), "partial": partial}
-        inputs = {"dy": dy, "argmax": winners, "x": raw, **norm.operands}
+        outputs: Roles = {"dx": dx, **affine_gradients(trace, layer), "partial": partial}
+        inputs: Roles = {"dy": dy, "argmax": winners, "x": raw, **norm.operands}
         trace.emit("batch_norm_max_pool_backward", pool, inputs, outputs, **params)
         trace.contribute(layer, raw, dx)
 
@@ -159,7 +158,7 @@ def apply_pending_and_pool(
 # -- inference: the norm is an affine map of the running statistics -------------------------------
 
 
-def folded(layer: ArchLayer) -> dict[str, Ref]:
+def folded(layer: ArchLayer) -> Roles:
     """Scale and bias of the affine map."""
     return {
         "scale": Ref(Region.W_EQ_SCALE, f"{layer.name}.scale"),
@@ -200,19 +199,11 @@ def infer_after_conv(
     return y
 
 
-def fold(trace: Trace, layer: ArchLayer) -> ComputeNode:
+def fold(trace: Trace, layer: ArchLayer) -> None:
     """scale = gamma / sqrt(var + eps), bias = beta - mean scale."""
-    inputs = {
+    inputs: Roles = {
         **affine(trace, layer),
         "mean": trace.statistic(layer, "mean"),
         "var": trace.statistic(layer, "var"),
     }
-    params = {"eps": layer.params.eps}
-    return ComputeNode(
-        "batch_norm_fold", Operands(inputs), Operands(folded(layer)), params, layer=layer.name
-    )
-
-
-def is_norm(layer: ArchLayer) -> bool:
-    """Whether the layer is a batch norm of the package."""
-    return layer.kind in NORMS and bool(descriptor_of(layer.kind).statistics(layer))
+    trace.emit("batch_norm_fold", layer, inputs, folded(layer), eps=layer.params.eps)

@@ -6,7 +6,7 @@ from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.subgraphs import norm
 from renaissance.graph.subgraphs.activation import derivative_role
-from renaissance.graph.subgraphs.trace import Trace
+from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import Value
 
 
@@ -22,7 +22,7 @@ def train(
     y = trace.value(last, trace.feature(last), shortcut, main)
     saved = _saved(trace, end, y, activation)
     kind = None if activation is None else activation.kind
-    operands = {"main": main, "shortcut": shortcut}
+    operands: Roles = {"main": main, "shortcut": shortcut}
     trace.emit("add_forward", end, operands, {"y": y, "z": saved.get("z")}, activation=kind)
 
     def backward() -> None:
@@ -31,7 +31,7 @@ def train(
             return
         if activation is not None:
             dz = trace.gradient_tensor(f"{end.name}.dy", y.shape)
-            operands = {"dy": dy, **saved}
+            operands: Roles = {"dy": dy, **saved}
             trace.emit("activation_backward", activation, operands, {"dx": dz}, activation=kind)
             dy = dz
         trace.contribute(end, main, dy)
@@ -80,9 +80,9 @@ def _train_normalised(
         if dy is None:
             return
         dx, dshortcut = trace.new_gradient(main), None
-        outputs = {"dx": dx, **norm.affine_gradients(trace, layer)}
+        outputs: Roles = {"dx": dx, **norm.affine_gradients(trace, layer)}
         columns = 2 * norm.channels(layer)
-        inputs = {"dy": dy, **sources, **saved}
+        inputs: Roles = {"dy": dy, **sources, **saved}
         if shortcut.pending is not None:
             # both norms see the same masked dy: one pass reduces for the two
             inputs |= {"shortcut": shortcut.ref, **normed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.registry import descriptor_of
-from renaissance.graph.subgraphs.trace import Trace
+from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import Value
 
 
@@ -49,11 +49,11 @@ def train_any(trace: Trace, layer: ArchLayer, x: Value) -> Value:
         if dy is None:
             return
         trained = weights if trace.trains(layer) else {}
-        outputs = {f"d{name}": trace.weight_gradient(layer, name) for name in trained}
+        outputs: Roles = {f"d{name}": trace.weight_gradient(layer, name) for name in trained}
         dx = trace.new_gradient(x)
         if dx is None and not outputs:
             return
-        inputs = {"x": x, "y": y, "dy": dy, **weights}
+        inputs: Roles = {"x": x, "y": y, "dy": dy, **weights}
         trace.emit("layer_backward", layer, inputs, {"dx": dx, **outputs}, kind=layer.kind)
         trace.contribute(layer, x, dx)
 
@@ -66,7 +66,7 @@ def infer_any(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     y = trace.value(layer, trace.feature(layer), x)
     names = [s.name for s in descriptor_of(layer.kind).statistics(layer)]
     statistics = {name: trace.statistic(layer, name) for name in names}
-    inputs = {"x": x, **_weights(trace, layer), **statistics}
+    inputs: Roles = {"x": x, **_weights(trace, layer), **statistics}
     trace.emit("layer_inference", layer, inputs, {"y": y}, kind=layer.kind)
     return y
 

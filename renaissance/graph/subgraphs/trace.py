@@ -24,6 +24,7 @@ from renaissance.graph.registry import descriptor_of
 from renaissance.graph.subgraphs.value import Value
 
 Operand = Value | Ref | None
+Roles = dict[str, Operand]
 
 REDUCTION_ROWS = 512
 """Partial sums of a fixed-order reduction: at most this many blocks write one row each."""
@@ -212,7 +213,7 @@ class Trace:
     # -- gradients --------------------------------------------------------------------------------
 
     def on_backward(self, backward: Callable[[], None], *inputs: Value) -> None:
-        """Leave a layer's backward rule on the tape; ``inputs`` are the values it will differentiate."""
+        """Leave a layer's backward rule on the tape; ``inputs`` get a gradient each from it."""
         for x in inputs:
             x.consumers += 1
         self._tape.append(backward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,7 @@ class PendingNorm:
     """
 
     layer: ArchLayer
-    operands: dict[str, Ref]
+    operands: Mapping[str, Value | Ref | None]
 
 
 @dataclass(eq=False, slots=True)
