@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from renaissance.core.errors import PlanError, ShapeError, fail
 from renaissance.core.types import Shape
@@ -64,7 +65,7 @@ def forward_train(
         plan: The network.
         weights: Every trainable tensor by full name. fp32 convolution and fc weights are rounded
             where ``x`` is fp16.
-        statistics: Running mean and variance by full name.
+        statistics: Running mean and variance by full name; empty to start from 0 and 1.
         x: Images ``(N, H, W, C)``, normalised. Their dtype is that of all activations.
         seed: 64-bit key of dropout: an integer or two 32-bit words, low word first.
         step: Index of the training step.
@@ -79,7 +80,7 @@ def forward_train(
         ShapeError, TypeError: as the layers; the layer is named.
         ValueError: a tensor is missing or a kind has no lowering.
     """
-    local = _tensors_by_layer(plan, weights, statistics)
+    local = _tensors_by_layer(plan, weights, statistics or initial_statistics(plan))
     new_statistics: dict[str, jax.Array] = {}
 
     def apply(index: int, layer: ArchLayer, x: jax.Array) -> jax.Array:
@@ -113,6 +114,19 @@ def forward_infer(plan: Plan, weights: Tensors, statistics: Tensors, x: Any) -> 
         return lowering_of(layer.kind).infer(layer, local[layer.name], x)
 
     return _walk(plan, x, apply)
+
+
+def initial_statistics(plan: Plan) -> dict[str, jax.Array]:
+    """Running statistics before the first batch: mean 0, variance 1, in fp32.
+
+    Args:
+        plan: The network.
+
+    Returns:
+        Arrays by full name.
+    """
+    start = {"mean": jnp.zeros, "var": jnp.ones}
+    return {name: start[spec.name](spec.shape, jnp.float32) for name, spec, _ in plan.statistics()}
 
 
 def run_layers(layers: Iterable[ArchLayer], x: jax.Array, apply: Apply) -> jax.Array:
