@@ -11,14 +11,13 @@ import numpy as np
 
 from renaissance.core.errors import check_real
 
-_EXPONENT_LIMIT = 126  # both 2**e and 2**-e are normal float32 numbers up to here
-
 
 def scaled_norm(tensors: Sequence[Any], *, xp: Any = np) -> tuple[Any, Any]:
     """The Euclidean norm over all elements of all tensors, as a pair ``(norm * s, s)``.
 
-    ``s`` is the power of two that brings the largest element near 1, so squares stay in range, and,
-    being a power of two, it rounds nothing: where the plain formula is in range this one has the
+    ``s`` is a power of two that brings squares into range: 1 for ordinary tensors, ``2**-100``
+    where the largest float32 element exceeds ``2**50``, ``2**100`` where it is below ``2**-50``
+    (float64: 800 and 400). It rounds nothing: where the plain formula is in range this one has the
     same bits.
 
     Args:
@@ -27,15 +26,16 @@ def scaled_norm(tensors: Sequence[Any], *, xp: Any = np) -> tuple[Any, Any]:
 
     Returns:
         Two scalars of that dtype: the norm of the scaled elements, and the scale ``s``.
+
+    Source: Blue, "A portable Fortran program to find the Euclidean norm of a vector", 1978.
     """
     largest = reduce(xp.maximum, [xp.max(xp.abs(x), initial=0.0) for x in tensors])
-    _, exponent = xp.frexp(largest)
-    exponent = xp.clip(exponent - 1, -_EXPONENT_LIMIT, _EXPONENT_LIMIT)
-    # frexp of inf or NaN has no defined exponent; the sum below is inf or NaN whatever the scale
-    exponent = xp.where(xp.isfinite(largest), exponent, 0)
-    scale = xp.ldexp(xp.ones_like(largest), -exponent)
-    total = sum(xp.sum(xp.square(x * scale)) for x in tensors)
-    return xp.sqrt(total), scale
+    limit = 25 * np.finfo(largest.dtype).maxexp // 64
+    shrink, grow = (xp.asarray(2.0**e, largest.dtype) for e in (-2 * limit, 2 * limit))
+    scale = xp.where(largest < 2.0**-limit, grow, xp.ones_like(largest))
+    scale = xp.where(largest > 2.0**limit, shrink, scale)
+    squares = xp.stack([xp.sum(xp.square(x * scale)) for x in tensors])
+    return xp.sqrt(xp.sum(squares)), scale
 
 
 def norm(x: Any, *, xp: Any = np) -> Any:
