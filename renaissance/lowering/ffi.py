@@ -1,9 +1,9 @@
 """The only place where a custom call is made.
 
-An operation has a fixed order of operands (its record in ``csrc/operations.h``). Called *functionally*
-its operands are arrays in and arrays out. Called *in place* they are byte offsets into banks: every
-bank that the call touches is passed exactly once and aliased to the result of the same index, also
-where it is only read, so that XLA never has a reason to copy one.
+An operation has a fixed order of operands (its record in ``csrc/operations.h``). Called
+*functionally* they are arrays in and arrays out. Called *in place* they are byte offsets into banks:
+every bank that the call touches is passed exactly once and aliased to the result of the same index,
+also where it is only read, so that XLA never has a reason to copy one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ACTIVATION_NUMBERS = {
     "sigmoid": 7,
     "tanh": 8,
 }
-GATED_BY_OUTPUT = frozenset({"relu", "relu6", "leaky_relu"})
-"""Activations whose derivative the output decides, so that the input need not be kept."""
+GATED_BY_INPUT = frozenset({"silu", "hardswish"})
+"""Activations whose derivative cannot be read off their output."""
 RULE_NUMBERS = {"sgd": 0, "momentum": 1, "nesterov": 2, "adam": 3, "adamw": 4}
 
 
@@ -75,18 +75,24 @@ def functional(
         A tuple of what was written or replaced, in the order of the operands.
     """
     inputs = [o.value if isinstance(o, Updated) else o for o in operands if _is_input(o)]
-    results, aliases, at = [], {}, []
+    results: list[jax.ShapeDtypeStruct] = []
+    aliases: dict[int, int] = {}
+    at: list[int] = []
+    read = 0
     for operand in operands:
         if operand is None:
             at += [-1, 0]
-        elif _is_input(operand) and not isinstance(operand, Updated):
-            at += [sum(1 for o in operands[: len(at) // 2] if _is_input(o)), 0]
-        else:
-            if isinstance(operand, Updated):
-                aliases[sum(1 for o in operands[: len(at) // 2] if _is_input(o))] = len(results)
-                operand = jax.typeof(operand.value)
-            at += [len(inputs) + len(results), 0]
-            results.append(jax.ShapeDtypeStruct(operand.shape, operand.dtype))
+            continue
+        if _is_input(operand):
+            read += 1
+        if _is_input(operand) and not isinstance(operand, Updated):
+            at += [read - 1, 0]
+            continue
+        if isinstance(operand, Updated):
+            aliases[read - 1] = len(results)
+            operand = jax.typeof(operand.value)
+        at += [len(inputs) + len(results), 0]
+        results.append(jax.ShapeDtypeStruct(operand.shape, operand.dtype))
     call = jax.ffi.ffi_call(target.name, tuple(results), input_output_aliases=aliases)
     return call(*inputs, **_encoded(at, False, launches, attributes))
 
@@ -124,12 +130,15 @@ def _is_input(operand: Any) -> bool:
 def _encoded(
     at: list[int], in_place: bool, launches: Sequence[Launch], attributes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    encoded: dict[str, Any] = {
-        name: np.float32(value) if isinstance(value, float) else np.int64(value)
-        for name, value in attributes.items()
-    }
+    encoded: dict[str, Any] = {name: _attribute(value) for name, value in attributes.items()}
     encoded["at"] = np.array(at, np.int64)
     encoded["in_place"] = np.int64(in_place)
     if launches:
         encoded["launches"] = np.array([n for launch in launches for n in launch.numbers], np.int64)
     return encoded
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    return np.float32(value) if isinstance(value, float) else np.int64(value)

@@ -1,6 +1,6 @@
 """What the lowering and the runtime agree on: the names of custom calls, and how kernels are named.
 
-Nothing but plain data, so that a program can be lowered, read and tested where no library was built.
+Nothing but plain data: a program can be lowered, read and tested where no library was built.
 """
 
 from __future__ import annotations
@@ -64,18 +64,20 @@ FC_BACKWARD = Target("rn_fc_backward")
 ACTIVATION_FORWARD = Target("rn_activation_forward")
 ACTIVATION_BACKWARD = Target("rn_activation_backward")
 SOFTMAX_CROSS_ENTROPY = Target("rn_softmax_cross_entropy")
-DROPOUT = Target("rn_dropout")
+DROPOUT_FORWARD = Target("rn_dropout_forward")
+DROPOUT_BACKWARD = Target("rn_dropout_backward")
 CAST = Target("rn_cast")
 CLEAR = Target("rn_clear")
 COPY = Target("rn_copy")
-UNSCALE_GRADIENTS = Target("rn_unscale_gradients")
-EXPONENTIAL_AVERAGE = Target("rn_exponential_average")
-ACCUMULATE_METRICS = Target("rn_accumulate_metrics")
+LOAD_BATCH = Target("rn_load_batch")
+CHECK_AND_UNSCALE = Target("rn_check_and_unscale")
+EMA_UPDATE = Target("rn_ema_update")
+ACCUMULATE = Target("rn_accumulate")
 OPTIMIZER = Target("rn_optimizer")
 LARS_NORMS = Target("rn_lars_norms")
 LARS_UPDATE = Target("rn_lars_update")
-STEP_BEGIN = Target("rn_step_begin")
-STEP_END = Target("rn_step_end")
+SET_STEP_SCALARS = Target("rn_set_step_scalars")
+ADVANCE_COUNTERS = Target("rn_advance_counters")
 
 TARGETS: tuple[Target, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Target))
 """Every target of the native library."""

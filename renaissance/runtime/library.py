@@ -1,7 +1,7 @@
 """The native library: find it, load it, check it, register its custom calls with JAX.
 
-:func:`status` never raises: it tells in one sentence what is there or what is missing. Whoever cannot
-go on without the library calls :func:`load` and gets an error with that sentence.
+:func:`status` never raises: it tells in one sentence what is there or what is missing. Whoever
+cannot go on without the library calls :func:`load` and gets an error with that sentence.
 """
 
 from __future__ import annotations

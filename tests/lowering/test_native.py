@@ -13,7 +13,7 @@ from renaissance.algo.loss import CrossEntropy
 from renaissance.lowering import activation, dropout, fc, loss, targets
 from renaissance.lowering.ffi import (
     ACTIVATION_NUMBERS,
-    GATED_BY_OUTPUT,
+    GATED_BY_INPUT,
     Updated,
     functional,
     type_number,
@@ -24,7 +24,7 @@ if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)
 
 DTYPES = [np.float32, np.float16]
-SHAPES = [(1, 1, 1), (3, 5, 7), (17, 33, 10), (5, 129, 65)]
+FC_CASES = [(1, 1, 1, None), (3, 5, 7, "relu"), (17, 33, 10, "silu"), (5, 129, 65, "tanh")]
 ACTIVATIONS = [name for name in ACTIVATION_NUMBERS if name]
 
 
@@ -51,8 +51,7 @@ def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n", "c", "k"), SHAPES)
-@pytest.mark.parametrize("kind", [None, "relu", "silu"])
+@pytest.mark.parametrize(("n", "c", "k", "kind"), FC_CASES)
 def test_fc_forward(n: int, c: int, k: int, dtype: Any, kind: str | None) -> None:
     x, w = randoms(n * c, dtype, (n, c), (k, c))
     (bias,) = randoms(k, np.float32, (k,))
@@ -66,8 +65,7 @@ def test_fc_forward(n: int, c: int, k: int, dtype: Any, kind: str | None) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n", "c", "k"), SHAPES)
-@pytest.mark.parametrize("kind", [None, "relu6", "tanh"])
+@pytest.mark.parametrize(("n", "c", "k", "kind"), FC_CASES)
 def test_fc_backward_with_the_derivative_of_the_activation_before_it(
     n: int, c: int, k: int, dtype: Any, kind: str | None
 ) -> None:
@@ -78,7 +76,7 @@ def test_fc_backward_with_the_derivative_of_the_activation_before_it(
         return fc.fc(getattr(activation, kind)(before) if kind else before, w, bias)
 
     x = getattr(activation, kind)(before) if kind else before
-    gate = None if kind is None else (x if kind in GATED_BY_OUTPUT else before)
+    gate = None if kind is None else (before if kind in GATED_BY_INPUT else x)
     flag = np.zeros(1, np.int32)
     dx, dw, dbias, flag = functional(
         targets.FC_BACKWARD, dy, x, w, gate, struct((n, c), dtype), struct((k, c), dtype),
@@ -99,7 +97,8 @@ def test_fc_backward_raises_the_flag_when_a_gradient_is_not_finite(value: float)
     x[2] = 10.0
     flag = functional(
         targets.FC_BACKWARD, dy, x, w, None, None, struct((2, 3), np.float32),
-        struct((2,), np.float32), Updated(np.zeros(1, np.int32)), n=4, c=3, k=2, type=0, activation=0,
+        struct((2,), np.float32), Updated(np.zeros(1, np.int32)),
+        n=4, c=3, k=2, type=0, activation=0,
     )[-1]  # fmt: skip
     assert flag[0] == 1
 
@@ -117,7 +116,7 @@ def test_activations_and_their_derivatives(kind: str, dtype: Any) -> None:
     (y,) = functional(targets.ACTIVATION_FORWARD, x, struct(x.shape, dtype), **sizes)
     reference, pull = jax.vjp(function, x)
     close(y, reference, dtype)
-    gate = reference if kind in GATED_BY_OUTPUT else x
+    gate = x if kind in GATED_BY_INPUT else reference
     (dx,) = functional(targets.ACTIVATION_BACKWARD, dy, gate, struct(x.shape, dtype), **sizes)
     close(dx, pull(dy)[0], dtype)
 
@@ -134,7 +133,7 @@ def run_softmax(z: Any, labels: Any, smoothing: float, scale: float) -> list[np.
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 2), (7, 3), (200, 10), (33, 1000)])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (7, 3), (33, 1000)])
 def test_softmax_cross_entropy(n: int, k: int, smoothing: float, dtype: Any) -> None:
     (z,) = randoms(n * k, dtype, (n, k))
     z[0] = 1.0  # a tie of all classes
@@ -166,17 +165,26 @@ def test_a_row_with_nan_is_a_miss_and_makes_the_loss_nan() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "elements"), [(1, 1), (3, 5), (16, 64), (7, 1023)])
+@pytest.mark.parametrize(("rows", "elements"), [(1, 1), (3, 5), (7, 1023)])
 def test_dropout_draws_the_reference_mask(rows: int, elements: int, dtype: Any) -> None:
-    (x,) = randoms(rows, dtype, (rows, elements))
+    x, dy = randoms(rows, dtype, (rows, elements), (rows, elements))
     seed = np.array([0x1234, -5], np.int32)
-    (y,) = functional(
-        targets.DROPOUT, x, struct(x.shape, dtype), seed, np.array([7], np.int32),
-        np.array([2], np.int32), rows=rows, elements=elements, layer=3, p=0.3, type=type_number(dtype),
+    y, mask = functional(
+        targets.DROPOUT_FORWARD, x, seed, np.array([7], np.int32), np.array([2], np.int32),
+        struct(x.shape, dtype), struct(x.shape, np.uint8),
+        rows=rows, elements=elements, layer=3, p=0.3, type=type_number(dtype),
     )  # fmt: skip
-    words = seed.view(np.uint32)
-    reference = dropout.dropout(x, 0.3, seed=words, step=9, layer=3)
-    np.testing.assert_array_equal(np.asarray(y), np.asarray(reference))
+
+    def reference(x: Any) -> Any:
+        return dropout.dropout(x, 0.3, seed=seed.view(np.uint32), step=9, layer=3)
+
+    expected, pull = jax.vjp(reference, x)
+    np.testing.assert_array_equal(np.asarray(y), np.asarray(expected))
+    (dx,) = functional(
+        targets.DROPOUT_BACKWARD, dy, mask, struct(x.shape, dtype),
+        count=x.size, p=0.3, type=type_number(dtype),
+    )  # fmt: skip
+    close(dx, pull(dy)[0], dtype)
 
 
 def test_casts_round_to_nearest_even_over_the_whole_range_of_half() -> None:
@@ -204,7 +212,7 @@ def test_clear_and_copy(size: int) -> None:
     data = np.random.default_rng(size).integers(1, 255, size, dtype=np.uint8)
     (cleared,) = functional(targets.CLEAR, Updated(data), bytes=size)
     assert not np.asarray(cleared).any()
-    (copied,) = functional(targets.COPY, data, struct((size,), np.uint8), bytes=size)
+    (copied,) = functional(targets.COPY, data, struct((size,), np.uint8), None, bytes=size)
     np.testing.assert_array_equal(np.asarray(copied), data)
 
 

@@ -51,7 +51,8 @@ def test_philox_equals_the_python_twin_bit_for_bit(key: int) -> None:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 1023])
 def test_the_uniform_custom_call_equals_the_python_twin(count: int) -> None:
     library.register("cpu")
-    call = jax.ffi.ffi_call(targets.PHILOX_UNIFORM.name, jax.ShapeDtypeStruct((count,), jnp.float32))
+    result = jax.ShapeDtypeStruct((count,), jnp.float32)
+    call = jax.ffi.ffi_call(targets.PHILOX_UNIFORM.name, result)
     where = {"sample": 5, "operation": 7, "step": 11}
     attributes = {name: np.int64(value) for name, value in where.items()}
     drawn = jax.jit(lambda: call(seed=np.int64(123), **attributes))()

@@ -29,8 +29,8 @@ RN_INLINE float activate(int activation, float x) {
   }
 }
 
-// At a kink the derivative is that of the flat side. For relu, relu6 and leaky_relu the gate may be
-// the output instead of the input.
+// The derivative, read off the activation's output; off its input for silu and hardswish, whose output
+// does not tell. At a kink it is that of the flat side.
 RN_INLINE float activation_slope(int activation, float gate) {
   switch (activation) {
     case kRelu: return gate <= 0.0f ? 0.0f : 1.0f;
@@ -42,15 +42,9 @@ RN_INLINE float activation_slope(int activation, float gate) {
     }
     case kHardswish:
       return gate <= -3.0f ? 0.0f : (gate >= 3.0f ? 1.0f : (2.0f * gate + 3.0f) / 6.0f);
-    case kElu: return gate > 0.0f ? 1.0f : expf(gate);
-    case kSigmoid: {
-      float s = logistic(gate);
-      return s * (1.0f - s);
-    }
-    case kTanh: {
-      float t = tanhf(gate);
-      return 1.0f - t * t;
-    }
+    case kElu: return gate > 0.0f ? 1.0f : gate + 1.0f;
+    case kSigmoid: return gate * (1.0f - gate);
+    case kTanh: return 1.0f - gate * gate;
     default: return 1.0f;
   }
 }

@@ -37,8 +37,8 @@ struct FcForward {
 };
 
 // dx = (dy w) * activation'(gate), the derivative of the activation that produced x; dw = dy^T x and
-// dbias = sum over rows of dy. `gate` is that activation's output where the output decides (relu,
-// relu6, leaky_relu), else its input. A gradient that is not finite raises `flag`.
+// dbias = sum over rows of dy. `gate` is that activation's output, or its input where the output does
+// not tell the derivative (silu, hardswish). A gradient that is not finite raises `flag`.
 struct FcBackward {
   const void* dy;
   const void* x;
@@ -87,16 +87,26 @@ struct SoftmaxCrossEntropy {
   int type;
 };
 
-// y = x / (1 - p) where the uniform number of (seed, layer, step, row, element) is >= p, else 0. The
-// step is the sum of two counters. The backward pass is the same operation on dy.
-struct Dropout {
+// y = x / (1 - p) where the uniform number of (seed, layer, step, row, element) is >= p, else 0; the
+// mask keeps a byte per element. The step is the sum of two counters.
+struct DropoutForward {
   const void* x;
-  void* y;
   const int* seed;
   const int* applied_steps;
   const int* skipped_steps;
+  void* y;
+  unsigned char* mask;
   Index rows, elements;
   Index layer;
+  float p;
+  int type;
+};
+
+struct DropoutBackward {
+  const void* dy;
+  const unsigned char* mask;
+  void* dx;
+  Index count;
   float p;
   int type;
 };
@@ -113,15 +123,29 @@ struct Clear {
   Index bytes;
 };
 
+// Copies, unless the flag is given and raised.
 struct Copy {
   const void* from;
   void* to;
+  const int* flag;
   Index bytes;
+};
+
+// Takes batch number `batch` of stacked batches into the input slot, in the compute type, channels
+// padded with zeros. images (batches, pixels, channels), labels (batches, rows); batch may be null.
+struct LoadBatch {
+  const void* images;
+  const int* labels;
+  const int* batch;
+  void* data;
+  int* label;
+  Index pixels, channels, padded_channels, rows;
+  int from_type, type;
 };
 
 // Divides gradients by the loss scale, raises the flag if one is not finite, then clamps to
 // [-max_abs, max_abs] (max_abs 0: no clamp).
-struct UnscaleGradients {
+struct CheckAndUnscale {
   float* g;
   const float* loss_scale;
   int* flag;
@@ -130,7 +154,7 @@ struct UnscaleGradients {
 };
 
 // e = decay e + (1 - decay) w, unless the flag is raised.
-struct ExponentialAverage {
+struct EmaUpdate {
   float* e;
   const float* w;
   const int* flag;
@@ -138,21 +162,20 @@ struct ExponentialAverage {
   float decay;
 };
 
-// Adds a batch's four sums to the epoch's, unless the flag is raised.
-struct AccumulateMetrics {
-  const float* loss;
-  const float* top1;
-  const float* top5;
-  const float* total;
-  float* loss_sum;
-  float* top1_sum;
-  float* top5_sum;
-  float* total_sum;
+// target += source, unless the flag is given and raised.
+struct Accumulate {
+  const float* source;
+  float* target;
   const int* flag;
+  Index count;
 };
 
 // One step of every element of a run of regions, unless the flag is raised. Elements from decay_from
 // on are matrix weights, to which weight decay applies.
+//
+// Null where not wanted: m, v, the corrections; loss_scale (g is unscaled already); raw, gradients of
+// matrix weights in the compute type, read in place of g; a, the fp16 copy of matrix weights, made
+// along; e, the average of all weights, moved along. raw and a start at element decay_from.
 struct Optimizer {
   float* w;
   const float* g;
@@ -162,35 +185,49 @@ struct Optimizer {
   const float* correction1;
   const float* correction2;
   const int* flag;
+  const float* loss_scale;
+  const void* raw;
+  void* a;
+  float* e;
   Index count, decay_from;
   float momentum, beta1, beta2, rest1, rest2;  // rest = 1 - beta, rounded once
-  float eps, weight_decay;
+  float eps, weight_decay, max_abs, ema_decay;
   int rule;
 };
 
-// The LARS step of one tensor; ratio is its trust ratio, written by LarsNorms.
+// The tensors of a region: tensor i holds elements [begin[i], begin[i] + count[i]) in units of 128
+// and single elements. Slots of weights are multiples of 128 elements.
+constexpr int kMaxTensors = 256;
+struct TensorTable {
+  int begin[kMaxTensors];
+  int count[kMaxTensors];
+  int length;
+};
+
+// The trust ratio of every tensor of a region, into n at 64 floats apart.
 struct LarsNorms {
   const float* w;
   const float* g;
-  float* ratio;
-  Index count;
+  float* n;
   float trust_coefficient, weight_decay, eps;
+  TensorTable tensors;
 };
 
+// The LARS step of every tensor of a region, unless the flag is raised.
 struct LarsUpdate {
   float* w;
   const float* g;
   float* m;
+  const float* n;
   const float* lr;
-  const float* ratio;
   const int* flag;
-  Index count;
   float momentum, weight_decay;
   int nesterov;
+  TensorTable tensors;
 };
 
 // Before a step: its learning rate, its bias corrections 1 - beta^t, and a lowered flag.
-struct StepBegin {
+struct SetStepScalars {
   const float* lr_table;
   const int* applied_steps;
   float* lr;
@@ -202,7 +239,7 @@ struct StepBegin {
 };
 
 // After a step: counters move on, and the loss scale follows the rule of dynamic loss scaling.
-struct StepEnd {
+struct AdvanceCounters {
   const int* flag;
   int* applied_steps;
   int* skipped_steps;

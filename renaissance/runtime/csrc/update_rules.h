@@ -47,7 +47,26 @@ RN_INLINE float trust_ratio(const LarsNorms& op, float w_norm, float g_norm) {
   return op.trust_coefficient * w_norm / (g_norm + op.weight_decay * w_norm + op.eps);
 }
 
-RN_INLINE void advance(const StepEnd& op) {
+// The new weight of the LARS rule; the moment is replaced.
+RN_INLINE float lars_updated(const LarsUpdate& op, float ratio, float w, float g, float& m) {
+  float step = *op.lr * ratio * (g + op.weight_decay * w);
+  m = op.momentum * m + step;
+  return w - (op.nesterov ? step + op.momentum * m : m);
+}
+
+RN_INLINE float averaged(float e, float w, float decay) { return decay * e + (1.0f - decay) * w; }
+
+RN_INLINE void set_scalars(const SetStepScalars& op) {
+  int applied = *op.applied_steps;
+  Index last = op.table_length - 1;
+  *op.lr = op.lr_table[applied < last ? applied : last];
+  *op.flag = 0;
+  float t = static_cast<float>(applied + 1);
+  if (op.correction1) *op.correction1 = bias_correction(op.log_beta1, t);
+  if (op.correction2) *op.correction2 = bias_correction(op.log_beta2, t);
+}
+
+RN_INLINE void advance(const AdvanceCounters& op) {
   if (*op.flag) {
     *op.skipped_steps += 1;
     *op.overflow_run += 1;

@@ -41,6 +41,7 @@ class Call {
     return attribute<ffi::Span<const int64_t>>(name);
   }
 
+  void refuse(const char* what) { fail<void>(what); }
   bool failed() const { return !problem_.empty(); }
   ffi::Error error() const { return ffi::Error::InvalidArgument(problem_); }
 

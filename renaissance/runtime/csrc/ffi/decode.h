@@ -44,10 +44,16 @@ inline SoftmaxCrossEntropy decode(Call& call) {
 }
 
 template <>
-inline Dropout decode(Call& call) {
-  return {call.pointer(), call.pointer(), call.pointer<int>(), call.pointer<int>(),
-          call.pointer<int>(), call.integer("rows"), call.integer("elements"),
-          call.integer("layer"), call.real("p"), small(call, "type")};
+inline DropoutForward decode(Call& call) {
+  return {call.pointer(), call.pointer<int>(), call.pointer<int>(), call.pointer<int>(),
+          call.pointer(), call.pointer<unsigned char>(), call.integer("rows"),
+          call.integer("elements"), call.integer("layer"), call.real("p"), small(call, "type")};
+}
+
+template <>
+inline DropoutBackward decode(Call& call) {
+  return {call.pointer(), call.pointer<unsigned char>(), call.pointer(), call.integer("count"),
+          call.real("p"), small(call, "type")};
 }
 
 template <>
@@ -63,62 +69,87 @@ inline Clear decode(Call& call) {
 
 template <>
 inline Copy decode(Call& call) {
-  return {call.pointer(), call.pointer(), call.integer("bytes")};
+  return {call.pointer(), call.pointer(), call.pointer<int>(), call.integer("bytes")};
 }
 
 template <>
-inline UnscaleGradients decode(Call& call) {
+inline LoadBatch decode(Call& call) {
+  return {call.pointer(), call.pointer<int>(), call.pointer<int>(), call.pointer(),
+          call.pointer<int>(), call.integer("pixels"), call.integer("channels"),
+          call.integer("padded_channels"), call.integer("rows"), small(call, "from_type"),
+          small(call, "type")};
+}
+
+template <>
+inline CheckAndUnscale decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
           call.integer("count"), call.real("max_abs")};
 }
 
 template <>
-inline ExponentialAverage decode(Call& call) {
+inline EmaUpdate decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
           call.integer("count"), call.real("decay")};
 }
 
 template <>
-inline AccumulateMetrics decode(Call& call) {
-  return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
-          call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
-          call.pointer<float>(), call.pointer<float>(), call.pointer<int>()};
+inline Accumulate decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
+          call.integer("count")};
 }
 
 template <>
 inline Optimizer decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
-          call.pointer<float>(), call.pointer<int>(), call.integer("count"),
+          call.pointer<float>(), call.pointer<int>(), call.pointer<float>(), call.pointer(),
+          call.pointer(), call.pointer<float>(), call.integer("count"),
           call.integer("decay_from"), call.real("momentum"), call.real("beta1"),
           call.real("beta2"), call.real("rest1"), call.real("rest2"), call.real("eps"),
-          call.real("weight_decay"), small(call, "rule")};
+          call.real("weight_decay"), call.real("max_abs"), call.real("ema_decay"),
+          small(call, "rule")};
+}
+
+// Where a region's tensors begin, in units of 128 elements, and how many elements they hold.
+inline TensorTable tensor_table(Call& call) {
+  TensorTable table{};
+  auto begins = call.integers("begins"), counts = call.integers("counts");
+  if (begins.size() != counts.size() || begins.size() > kMaxTensors) {
+    call.refuse("lists more tensors than fit, or begins and counts of different length");
+    return table;
+  }
+  table.length = static_cast<int>(begins.size());
+  for (int i = 0; i < table.length; ++i) {
+    table.begin[i] = static_cast<int>(begins.begin()[i]);
+    table.count[i] = static_cast<int>(counts.begin()[i]);
+  }
+  return table;
 }
 
 template <>
 inline LarsNorms decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
-          call.integer("count"), call.real("trust_coefficient"), call.real("weight_decay"),
-          call.real("eps")};
+          call.real("trust_coefficient"), call.real("weight_decay"), call.real("eps"),
+          tensor_table(call)};
 }
 
 template <>
 inline LarsUpdate decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
-          call.integer("count"), call.real("momentum"), call.real("weight_decay"),
-          small(call, "nesterov")};
+          call.real("momentum"), call.real("weight_decay"), small(call, "nesterov"),
+          tensor_table(call)};
 }
 
 template <>
-inline StepBegin decode(Call& call) {
+inline SetStepScalars decode(Call& call) {
   return {call.pointer<float>(), call.pointer<int>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
           call.integer("table_length"), call.real("log_beta1"), call.real("log_beta2")};
 }
 
 template <>
-inline StepEnd decode(Call& call) {
+inline AdvanceCounters decode(Call& call) {
   return {call.pointer<int>(), call.pointer<int>(), call.pointer<int>(), call.pointer<int>(),
           call.pointer<int>(), call.pointer<float>(), call.real("maximum"), call.real("minimum"),
           small(call, "growth_interval")};

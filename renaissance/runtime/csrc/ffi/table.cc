@@ -77,18 +77,20 @@ RN_HANDLERS(FcBackward);
 RN_HANDLERS(ActivationForward);
 RN_HANDLERS(ActivationBackward);
 RN_HANDLERS(SoftmaxCrossEntropy);
-RN_HANDLERS(Dropout);
+RN_HANDLERS(DropoutForward);
+RN_HANDLERS(DropoutBackward);
 RN_HANDLERS(Cast);
 RN_HANDLERS(Clear);
 RN_HANDLERS(Copy);
-RN_HANDLERS(UnscaleGradients);
-RN_HANDLERS(ExponentialAverage);
-RN_HANDLERS(AccumulateMetrics);
+RN_HANDLERS(LoadBatch);
+RN_HANDLERS(CheckAndUnscale);
+RN_HANDLERS(EmaUpdate);
+RN_HANDLERS(Accumulate);
 RN_HANDLERS(Optimizer);
 RN_HANDLERS(LarsNorms);
 RN_HANDLERS(LarsUpdate);
-RN_HANDLERS(StepBegin);
-RN_HANDLERS(StepEnd);
+RN_HANDLERS(SetStepScalars);
+RN_HANDLERS(AdvanceCounters);
 
 struct Target {
   const char* name;
@@ -103,18 +105,20 @@ static const Target kTargets[] = {
     {"rn_activation_forward", ActivationForwardHost, ActivationForwardCuda},
     {"rn_activation_backward", ActivationBackwardHost, ActivationBackwardCuda},
     {"rn_softmax_cross_entropy", SoftmaxCrossEntropyHost, SoftmaxCrossEntropyCuda},
-    {"rn_dropout", DropoutHost, DropoutCuda},
+    {"rn_dropout_forward", DropoutForwardHost, DropoutForwardCuda},
+    {"rn_dropout_backward", DropoutBackwardHost, DropoutBackwardCuda},
     {"rn_cast", CastHost, CastCuda},
     {"rn_clear", ClearHost, ClearCuda},
     {"rn_copy", CopyHost, CopyCuda},
-    {"rn_unscale_gradients", UnscaleGradientsHost, UnscaleGradientsCuda},
-    {"rn_exponential_average", ExponentialAverageHost, ExponentialAverageCuda},
-    {"rn_accumulate_metrics", AccumulateMetricsHost, AccumulateMetricsCuda},
+    {"rn_load_batch", LoadBatchHost, LoadBatchCuda},
+    {"rn_check_and_unscale", CheckAndUnscaleHost, CheckAndUnscaleCuda},
+    {"rn_ema_update", EmaUpdateHost, EmaUpdateCuda},
+    {"rn_accumulate", AccumulateHost, AccumulateCuda},
     {"rn_optimizer", OptimizerHost, OptimizerCuda},
     {"rn_lars_norms", LarsNormsHost, LarsNormsCuda},
     {"rn_lars_update", LarsUpdateHost, LarsUpdateCuda},
-    {"rn_step_begin", StepBeginHost, StepBeginCuda},
-    {"rn_step_end", StepEndHost, StepEndCuda},
+    {"rn_set_step_scalars", SetStepScalarsHost, SetStepScalarsCuda},
+    {"rn_advance_counters", AdvanceCountersHost, AdvanceCountersCuda},
 };
 
 RN_EXPORT int rn_target_count() { return static_cast<int>(std::size(kTargets)); }

@@ -10,17 +10,19 @@ void run(const FcBackward& op);
 void run(const ActivationForward& op);
 void run(const ActivationBackward& op);
 void run(const SoftmaxCrossEntropy& op);
-void run(const Dropout& op);
+void run(const DropoutForward& op);
+void run(const DropoutBackward& op);
 void run(const Cast& op);
 void run(const Clear& op);
 void run(const Copy& op);
-void run(const UnscaleGradients& op);
-void run(const ExponentialAverage& op);
-void run(const AccumulateMetrics& op);
+void run(const LoadBatch& op);
+void run(const CheckAndUnscale& op);
+void run(const EmaUpdate& op);
+void run(const Accumulate& op);
 void run(const Optimizer& op);
 void run(const LarsNorms& op);
 void run(const LarsUpdate& op);
-void run(const StepBegin& op);
-void run(const StepEnd& op);
+void run(const SetStepScalars& op);
+void run(const AdvanceCounters& op);
 
 }  // namespace rn

@@ -1,12 +1,29 @@
 // What happens to whole regions once the gradients are there: unscaling, optimizers, averages.
 #include <cmath>
 
+#include "host/half.h"
 #include "host/run.h"
 #include "update_rules.h"
 
 namespace rn {
+namespace {
 
-void run(const UnscaleGradients& op) {
+// The gradient of element i: unscaled and clipped, whichever form it is read in.
+float gradient_of(const Optimizer& op, Index i) {
+  bool is_raw = op.raw && i >= op.decay_from;
+  float g = is_raw ? to_float(static_cast<const half*>(op.raw)[i - op.decay_from]) : op.g[i];
+  return op.loss_scale ? clamped(g * (1.0f / *op.loss_scale), op.max_abs) : g;
+}
+
+double norm(const float* x, Index count) {
+  double sum = 0.0;  // the square of a float can neither overflow nor vanish in a double
+  for (Index i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+void run(const CheckAndUnscale& op) {
   float inverse = 1.0f / *op.loss_scale;  // exact: the scale is a power of two
   for (Index i = 0; i < op.count; ++i) {
     float g = op.g[i] * inverse;
@@ -15,18 +32,14 @@ void run(const UnscaleGradients& op) {
   }
 }
 
-void run(const ExponentialAverage& op) {
+void run(const EmaUpdate& op) {
   if (*op.flag) return;
-  for (Index i = 0; i < op.count; ++i)
-    op.e[i] = op.decay * op.e[i] + (1.0f - op.decay) * op.w[i];
+  for (Index i = 0; i < op.count; ++i) op.e[i] = averaged(op.e[i], op.w[i], op.decay);
 }
 
-void run(const AccumulateMetrics& op) {
-  if (*op.flag) return;
-  *op.loss_sum += *op.loss;
-  *op.top1_sum += *op.top1;
-  *op.top5_sum += *op.top5;
-  *op.total_sum += *op.total;
+void run(const Accumulate& op) {
+  if (op.flag && *op.flag) return;
+  for (Index i = 0; i < op.count; ++i) op.target[i] += op.source[i];
 }
 
 void run(const Optimizer& op) {
@@ -35,42 +48,36 @@ void run(const Optimizer& op) {
                              op.correction2 ? *op.correction2 : 1.0f};
   for (Index i = 0; i < op.count; ++i) {
     Moments moments = {op.m ? op.m[i] : 0.0f, op.v ? op.v[i] : 0.0f};
-    op.w[i] = updated(op, constants, op.w[i], op.g[i], moments, i >= op.decay_from);
+    bool decays = i >= op.decay_from;
+    op.w[i] = updated(op, constants, op.w[i], gradient_of(op, i), moments, decays);
     if (op.m) op.m[i] = moments.m;
     if (op.v) op.v[i] = moments.v;
+    if (op.e) op.e[i] = averaged(op.e[i], op.w[i], op.ema_decay);
+    if (op.a && decays) static_cast<half*>(op.a)[i - op.decay_from] = to_half(op.w[i]);
   }
 }
 
-// Squares are summed in double: a float's square can neither overflow nor vanish in it.
 void run(const LarsNorms& op) {
-  double w = 0.0, g = 0.0;
-  for (Index i = 0; i < op.count; ++i) {
-    w += static_cast<double>(op.w[i]) * op.w[i];
-    g += static_cast<double>(op.g[i]) * op.g[i];
+  for (int t = 0; t < op.tensors.length; ++t) {
+    Index begin = Index{128} * op.tensors.begin[t], count = op.tensors.count[t];
+    op.n[64 * t] = trust_ratio(op, static_cast<float>(norm(op.w + begin, count)),
+                               static_cast<float>(norm(op.g + begin, count)));
   }
-  *op.ratio = trust_ratio(op, static_cast<float>(std::sqrt(w)), static_cast<float>(std::sqrt(g)));
 }
 
 void run(const LarsUpdate& op) {
   if (*op.flag) return;
-  for (Index i = 0; i < op.count; ++i) {
-    float step = *op.lr * *op.ratio * (op.g[i] + op.weight_decay * op.w[i]);
-    float m = op.m ? op.momentum * op.m[i] + step : step;
-    if (op.m) op.m[i] = m;
-    op.w[i] -= op.nesterov ? step + op.momentum * m : m;
-  }
+  for (int t = 0; t < op.tensors.length; ++t)
+    for (Index j = 0; j < op.tensors.count[t]; ++j) {
+      Index i = Index{128} * op.tensors.begin[t] + j;
+      float m = op.m ? op.m[i] : 0.0f;
+      op.w[i] = lars_updated(op, op.n[64 * t], op.w[i], op.g[i], m);
+      if (op.m) op.m[i] = m;
+    }
 }
 
-void run(const StepBegin& op) {
-  int applied = *op.applied_steps;
-  Index last = op.table_length - 1;
-  *op.lr = op.lr_table[applied < last ? applied : last];
-  *op.flag = 0;
-  float t = static_cast<float>(applied + 1);
-  if (op.correction1) *op.correction1 = bias_correction(op.log_beta1, t);
-  if (op.correction2) *op.correction2 = bias_correction(op.log_beta2, t);
-}
+void run(const SetStepScalars& op) { set_scalars(op); }
 
-void run(const StepEnd& op) { advance(op); }
+void run(const AdvanceCounters& op) { advance(op); }
 
 }  // namespace rn
