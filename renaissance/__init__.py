@@ -42,6 +42,7 @@ from renaissance.algo.scheduler import (
     Polynomial,
     Step,
 )
+from renaissance.core.errors import TrainingDiverged
 from renaissance.core.types import Precision, Region
 from renaissance.graph import blueprint as _blueprint
 from renaissance.graph.blueprint import *  # noqa: F403  the model language, whole
@@ -99,6 +100,7 @@ __all__ = [
     "Precision",
     "Region",
     "Step",
+    "TrainingDiverged",
     "TruncatedNormal",
     "XavierNormal",
     "XavierUniform",

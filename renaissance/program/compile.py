@@ -10,7 +10,7 @@ from renaissance.algo.loss import CrossEntropy
 from renaissance.algo.loss_scale import LossScale
 from renaissance.algo.optimizer import SGD, Optimizer
 from renaissance.algo.scheduler import Constant, Scheduler
-from renaissance.core.errors import fail
+from renaissance.core.errors import check_int, fail
 from renaissance.core.types import Precision
 from renaissance.graph.blueprint import BluePrint, Layer
 from renaissance.graph.options import CompileOptions
@@ -96,7 +96,8 @@ def compile(
         norms=slots.norms,
         ema=ema is not None,
         first_layer_frozen=freeze_first_layer,
-        lr_table_length=epochs * steps_per_epoch,
+        lr_table_length=check_int("epochs", epochs, 1)
+        * check_int("steps_per_epoch", steps_per_epoch, 1),
     )
     config = ProgramConfig(
         blueprint=blueprint if isinstance(blueprint, BluePrint) else BluePrint(blueprint),

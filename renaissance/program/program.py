@@ -72,8 +72,7 @@ class Program:
         Raises:
             ValueError: the program keeps none.
         """
-        if self.config.ema is None:
-            fail(ValueError, "ema", None, "a decay given to compile()")
+        self._check_ema(True)
         return self._gather(state, "E")
 
     def statistics(self, state: ArrayState) -> dict[str, np.ndarray]:
@@ -171,6 +170,7 @@ class Program:
             ``loss``, ``top1``, ``top5`` as means over all rows, and ``count``.
         """
         state.check_alive()
+        self._check_ema(ema)
         one = isinstance(batches, tuple) and len(batches) == 2 and np.ndim(batches[0]) == 4
         shapes = self.config.shapes(training=False)
         results = [
@@ -185,6 +185,7 @@ class Program:
         """Predicted class of each row, (N,) int32, for images in a validation shape."""
         labels = np.zeros(np.shape(images)[:1], np.int32)
         state.check_alive()
+        self._check_ema(ema)
         checked = self._check_batch((images, labels), self.config.shapes(training=False))
         return self.backend.infer(state, *checked, ema=ema)[1]
 
@@ -220,6 +221,10 @@ class Program:
 
     # -- checks -----------------------------------------------------------------------------------
 
+    def _check_ema(self, wanted: bool) -> None:
+        if wanted and self.config.ema is None:
+            fail(ValueError, "ema", None, "a decay given to compile()")
+
     def _check_batch(self, batch: Batch, shapes: tuple[ShapeId, ...]) -> Batch:
         if not isinstance(batch, tuple) or len(batch) != 2:
             fail(TypeError, "batch", type(batch).__name__, "a tuple (images, labels)")
@@ -229,6 +234,8 @@ class Program:
             fail(ValueError, "shape of images", np.shape(images), wanted)
         if np.shape(labels) != np.shape(images)[:1]:
             fail(ValueError, "shape of labels", np.shape(labels), str(np.shape(images)[:1]))
+        if isinstance(labels, np.ndarray):
+            check_labels(labels, self.plan.num_classes)
         return batch
 
     def __repr__(self) -> str:
@@ -237,6 +244,18 @@ class Program:
             f"{self.plan.parameter_count:,} parameters, {self.config.precision.value}, "
             f"{self.backend.name} lowering)"
         )
+
+
+def check_labels(labels: np.ndarray, classes: int) -> None:
+    """Refuse labels outside the classes, while they are still on the host.
+
+    Raises:
+        ValueError: names the first such row.
+    """
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if wrong.size:
+        row = int(wrong[0])
+        fail(ValueError, f"label at row {row}", int(labels[row]), f"a class in [0, {classes - 1}]")
 
 
 def residual_gammas(plan: ArchPlan) -> list[str]:
