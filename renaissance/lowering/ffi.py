@@ -1,7 +1,7 @@
 """The only place where a custom call is made.
 
 An operation has a fixed order of operands (its record in ``csrc/operations.h``). Called
-*functionally* they are arrays in and arrays out. Called *in place* they are byte offsets into banks:
+*functionally* they are arrays in and out. Called *in place* they are byte offsets into banks:
 every bank that the call touches is passed exactly once and aliased to the result of the same index,
 also where it is only read, so that XLA never has a reason to copy one.
 """

@@ -183,8 +183,8 @@ def test_the_loss_scale_follows_its_rule_over_a_long_run() -> None:
         assert ours == [
             applied,
             step + 1 - applied,
-            int(state.clean_steps),
-            int(state.overflow_run),
+            int(clean),
+            run,
         ]
         assert float(scale[0]) == float(expected)
 
