@@ -1,15 +1,21 @@
 """The data room: from files on disk to ready batches.
 
 Data sets: :class:`ArrayDataset` in memory, read by :func:`load_digits` (shipped with the package),
-:func:`load_mnist`, :func:`load_idx` and :func:`read_dts`, written by :func:`write_dts`.
+:func:`load_mnist`, :func:`load_idx`, :func:`load_cifar`, :func:`read_dts`; encoded pictures in a
+:class:`FolderDataset`, :class:`TarDataset` or :class:`DtsBlocks`.
 
-Batches: :func:`loader` turns a data set into an iterator of ``(images, labels)``.
+Batches: :func:`loader` turns a data set into an iterator of ``(images, labels)``, after the
+transforms and a :class:`Normalization`.
 """
 
+from renaissance.data.cifar import load_cifar, read_cifar, write_cifar
 from renaissance.data.dataset import ArrayDataset
 from renaissance.data.digits import DIGITS, load_digits
 from renaissance.data.dts import read_dts, write_dts
+from renaissance.data.dts_blocks import DtsBlocks, write_dts_blocks
 from renaissance.data.dts_header import DtsHeader
+from renaissance.data.encoded import EncodedDataset, decode_all
+from renaissance.data.folder import FolderDataset, TarDataset
 from renaissance.data.idx import load_idx, load_mnist, read_idx, write_idx
 from renaissance.data.loader import Loader, loader
 from renaissance.data.normalization import (
@@ -20,6 +26,25 @@ from renaissance.data.normalization import (
     NO_NORM,
     Normalization,
 )
+from renaissance.data.transforms import (
+    CenterCrop,
+    ColorJitter,
+    DoNothing,
+    FastRandomResizedCrop,
+    GaussianBlur,
+    GaussianNoise,
+    Pad,
+    RandomAutocontrast,
+    RandomCrop,
+    RandomErasing,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomScale,
+    Resize,
+    Transform,
+)
 
 __all__ = [
     "CIFAR",
@@ -29,15 +54,41 @@ __all__ = [
     "MNIST",
     "NO_NORM",
     "ArrayDataset",
+    "CenterCrop",
+    "ColorJitter",
+    "DoNothing",
+    "DtsBlocks",
     "DtsHeader",
+    "EncodedDataset",
+    "FastRandomResizedCrop",
+    "FolderDataset",
+    "GaussianBlur",
+    "GaussianNoise",
     "Loader",
     "Normalization",
+    "Pad",
+    "RandomAutocontrast",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomScale",
+    "Resize",
+    "TarDataset",
+    "Transform",
+    "decode_all",
+    "load_cifar",
     "load_digits",
     "load_idx",
     "load_mnist",
     "loader",
+    "read_cifar",
     "read_dts",
     "read_idx",
+    "write_cifar",
     "write_dts",
+    "write_dts_blocks",
     "write_idx",
 ]

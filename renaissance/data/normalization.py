@@ -60,6 +60,12 @@ class Normalization:
         # float64 straight to the result: by way of float32 a float16 could be rounded twice
         return ((levels - rows[0]) / rows[1]).astype(check_float(dtype))
 
+    def affine(self, channels: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and bias per channel, float64: ``y = x * scale + bias`` up to rounding."""
+        std = np.broadcast_to(np.array(self.std, np.float64), (channels,))
+        mean = np.broadcast_to(np.array(self.mean, np.float64), (channels,))
+        return 1.0 / (255.0 * std), -mean / std
+
 
 MNIST = Normalization((0.1307,), (0.3081,))
 CIFAR = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
