@@ -23,7 +23,8 @@ from renaissance.lowering.checks import (
 def fc(x: Any, weight: Any, bias: Any = None) -> jax.Array:
     """Fully connected layer: ``y[n, o] = sum over i of x[n, i] * weight[o, i] + bias[o]``.
 
-    fp16 operands are accumulated in fp32; fp32 uses full precision.
+    fp16 products are accumulated in fp32, rounded, and the bias is added in fp32 before the result
+    is rounded again; fp32 uses full precision.
 
     Args:
         x: Flat vectors ``(N, in)`` or ``(N, 1, 1, in)``, fp16, fp32 or fp64.

@@ -137,10 +137,11 @@ def _max_pool_derivative(
     value = _taps(x, kernel, stride, pad, y.shape, -np.inf)
     tangent = _taps(dx, kernel, stride, pad, y.shape, 0)
     taps = list(product(range(kernel[0]), range(kernel[1])))
-    # "Not below the maximum" rather than "equal to it": NaN wins too, as it does in the maximum.
     winner = jnp.full(y.shape, len(taps) - 1, jnp.int32)
     for index in reversed(range(len(taps) - 1)):
-        winner = jnp.where(value(*taps[index]) < y, winner, index)
+        seen = value(*taps[index])
+        # NaN wins too, as it does in the maximum.
+        winner = jnp.where((seen != y) & ~jnp.isnan(seen), winner, index)
     zero = jnp.zeros((), dx.dtype)
     wide = accumulator(x)
     dy = sum(

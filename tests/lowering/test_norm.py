@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -58,8 +60,8 @@ def test_running_statistics_and_inference_are_golden(case: Golden, dtype: str) -
     settings = {key: case.options[key] for key in ("momentum", "eps")}
     with jax.enable_x64(dtype == "float64"):
         x, w, b, mean, var = (jnp.asarray(v, dtype) for v in inputs_of(case).values())
-        _, mean, var = batch_norm_train(x, w, b, mean, var, **settings)
-        y = batch_norm_infer(x, w, b, mean, var, eps=settings["eps"])
+        _, mean, var = jax.jit(partial(batch_norm_train, **settings))(x, w, b, mean, var)
+        y = jax.jit(partial(batch_norm_infer, eps=settings["eps"]))(x, w, b, mean, var)
     ours = {"mean": mean, "var": var, "infer": y}
     expected = {name: case.tensors[name] for name in ours}
     magnified = 1 + abs(case.options["offset"]) / case.options["spread"]
@@ -70,7 +72,7 @@ def test_running_variance_is_unbiased() -> None:
     # Four groups of 36 values 1, 2, 3, 4.
     x = jnp.repeat(jnp.asarray([1.0, 2.0, 3.0, 4.0]), 36).reshape(4, 6, 6, 1)
     one, zero = jnp.ones(1), jnp.zeros(1)
-    _, mean, var = batch_norm_train(x, one, zero, zero, one, momentum=0.1)
+    _, mean, var = jax.jit(batch_norm_train)(x, one, zero, zero, one)
     assert mean.item() == pytest.approx(0.25, rel=1e-6)
     assert var.item() == pytest.approx(1.025874, abs=1e-6)
 
@@ -78,11 +80,11 @@ def test_running_variance_is_unbiased() -> None:
 def test_a_single_value_leaves_the_variance_unscaled() -> None:
     x = jnp.asarray([[3.0, -2.0]])
     one, zero = jnp.ones(2), jnp.zeros(2)
-    y, mean, var = batch_norm_train(x, one, 5 + zero, zero, one, momentum=0.1)
+    y, mean, var = jax.jit(batch_norm_train)(x, one, 5 + zero, zero, one)
     chex.assert_trees_all_equal(y, jnp.full((1, 2), 5.0))
     chex.assert_trees_all_close(mean, jnp.asarray([0.3, -0.2]), rtol=1e-6)
     chex.assert_trees_all_close(var, jnp.asarray([0.9, 0.9]), rtol=1e-6)
-    grads = jax.grad(lambda x: batch_norm_train(x, one, zero, zero, one)[0].sum())(x)
+    grads = jax.jit(jax.grad(lambda x: batch_norm_train(x, one, zero, zero, one)[0].sum()))(x)
     chex.assert_trees_all_equal(grads, jnp.zeros((1, 2)))
 
 
@@ -108,7 +110,7 @@ def test_variance_of_equal_values_is_zero_never_negative(value: float, dtype: st
 def test_an_outlier_where_the_pivot_is_taken_does_no_harm(where: tuple[int, ...]) -> None:
     x = golden_normal("x", (4, 8, 8, 2)).astype(np.float32)
     x[where] = 1e4
-    _, var = batch_statistics(x)
+    _, var = jax.jit(batch_statistics)(x)
     assert_within(var, x.astype(np.float64).reshape(-1, 2).var(0), 1e-6)
 
 
@@ -117,7 +119,7 @@ def test_half_precision_keeps_statistics_in_single() -> None:
     x = jnp.asarray(1000 + golden_normal("x", (8, 16, 16, 3)), jnp.float16)
     vectors = [jnp.ones(3), jnp.zeros(3), jnp.zeros(3), jnp.ones(3)]
     y, mean, var = jax.jit(batch_norm_train)(x, *vectors)
-    exact, mean32, var32 = batch_norm_train(x.astype(jnp.float32), *vectors)
+    exact, mean32, var32 = jax.jit(batch_norm_train)(x.astype(jnp.float32), *vectors)
     assert y.dtype == jnp.float16
     assert mean.dtype == var.dtype == jnp.float32
     chex.assert_trees_all_close((mean, var), (mean32, var32), rtol=1e-6)
@@ -132,7 +134,7 @@ def test_half_precision_gradients_of_scale_and_shift_are_single() -> None:
         y = batch_norm_train(x, w, b, zero, one)[0]
         return jnp.sum(y, dtype=jnp.float32) * 8
 
-    dw, db = jax.grad(total, (0, 1))(one, zero)
+    dw, db = jax.jit(jax.grad(total, (0, 1)))(one, zero)
     assert dw.dtype == db.dtype == jnp.float32
     chex.assert_trees_all_equal(db, jnp.full(2, 131_072.0))  # beyond fp16
 
@@ -147,7 +149,7 @@ def test_gradients_are_slopes(shape: tuple[int, ...]) -> None:
     check_gradients(layer, x, w, b, tolerance=1e-7)
     with jax.enable_x64(True):
         arguments = tuple(jnp.asarray(v) for v in (x, w, b))
-        chex.assert_numerical_grads(layer, arguments, order=1, atol=1e-5, modes=["rev"])
+        chex.assert_numerical_grads(jax.jit(layer), arguments, order=1, atol=1e-5, modes=["rev"])
 
 
 def test_inference_is_the_folded_affine_map() -> None:
