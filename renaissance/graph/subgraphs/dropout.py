@@ -21,7 +21,12 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     y = trace.value(layer, trace.feature(layer), x)
     mask = trace.mask(layer, "mask")
     trace.emit(
-        "dropout_forward", layer, {"x": x, **_RANDOM}, {"y": y, "mask": mask}, p=layer.params.p
+        "dropout_forward",
+        layer,
+        {"x": x, **_RANDOM},
+        {"y": y, "mask": mask},
+        p=layer.params.p,
+        layer_index=trace.index(layer),
     )
 
     def backward() -> None:

@@ -37,6 +37,7 @@ def trace_training(plan: ArchPlan, options: CompileOptions) -> Trace:
         first_layers=frozenset(names[: names.index(first.name) + 1]),
         frozen=frozen,
         logits=logits_layer(layers),
+        indices={name: index for index, name in enumerate(names)},
         workspace_limit=options.workspace_limit,
     )
     _walk(trace, layers)

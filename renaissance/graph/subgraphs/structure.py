@@ -42,7 +42,14 @@ def train_any(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     statistics = [s.name for s in descriptor_of(layer.kind).statistics(layer)]
     old = {name: trace.statistic(layer, name) for name in statistics}
     new = {f"next_{name}": trace.statistic(layer, name, new=True) for name in statistics}
-    trace.emit("layer_forward", layer, {"x": x, **weights, **old}, {"y": y, **new}, kind=layer.kind)
+    trace.emit(
+        "layer_forward",
+        layer,
+        {"x": x, **weights, **old},
+        {"y": y, **new},
+        kind=layer.kind,
+        layer_index=trace.index(layer),
+    )
 
     def backward() -> None:
         dy = trace.gradient_of(y)

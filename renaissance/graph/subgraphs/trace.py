@@ -52,6 +52,7 @@ class Trace:
         first_layers: frozenset[str] = frozenset(),
         frozen: frozenset[str] = frozenset(),
         logits: str = "",
+        indices: Mapping[str, int] | None = None,
         workspace_limit: int = 0,
     ):
         """
@@ -62,6 +63,7 @@ class Trace:
             first_layers: Layers up to and including the first one with weights.
             frozen: Layers whose weights get no gradient.
             logits: Layer whose output is the head's input, kept in fp32.
+            indices: Number of every primitive layer: what its random numbers are keyed with.
             workspace_limit: Scratch bytes of a convolution.
         """
         self.scope, self.amp, self.fuse = scope, amp, fuse
@@ -70,6 +72,7 @@ class Trace:
         self.deep: list[ComputeNode] = []
         self.first_backward: list[ComputeNode] = []
         self._first_layers, self._frozen, self._logits = first_layers, frozen, logits
+        self._indices = indices or {}
         self._workspace_limit = workspace_limit
         self._tape: list[Callable[[], None]] = []
         self._copies: dict[Ref, Ref] = {}
@@ -147,6 +150,10 @@ class Trace:
             return None
         role = "G16" if self.amp and spec.group.has_compute_copy else "G"
         return Ref(spec.group.region(role), f"{layer.name}.{local}")
+
+    def index(self, layer: ArchLayer) -> int:
+        """Index of a layer among the plan's primitives."""
+        return self._indices.get(layer.name, 0)
 
     def trains(self, layer: ArchLayer) -> bool:
         """Whether the layer has weights that get a gradient."""
