@@ -12,8 +12,10 @@ import numpy as np
 
 from renaissance.algo.initializer import initial_weights
 from renaissance.core.errors import fail
-from renaissance.core.types import Region
+from renaissance.core.types import Region, Variant
 from renaissance.graph.arch_plan import ArchPlan
+from renaissance.graph.compiler import compile_graph
+from renaissance.graph.memory_plan import MemoryPlan
 from renaissance.graph.options import ShapeId
 from renaissance.lowering.network import forward_infer, forward_train
 from renaissance.lowering.state import ArrayState
@@ -33,15 +35,18 @@ class Program:
 
     def __init__(self, config: ProgramConfig):
         self.config = config
-        options = config.options
-        self.plan = ArchPlan.from_blueprint(
-            config.blueprint,
-            options.sample_shape,
-            fuse=options.fuse,
-            amp=options.amp,
-            num_classes=config.num_classes,
-        )
-        self.backend = XlaBackend(config, self.plan)
+        self.graph = compile_graph(config.blueprint, config.options, config.num_classes)
+        self.backend = XlaBackend(config, self.graph)
+
+    @property
+    def plan(self) -> ArchPlan:
+        """The flat network with its shapes."""
+        return self.graph.plan
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The memory plan of the full training batch."""
+        return self.graph.memory[Variant.TRAIN_BASE]
 
     # -- state ------------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from renaissance.core.errors import fail
 from renaissance.core.types import Precision, Region, Shape
-from renaissance.graph.arch_plan import ArchPlan
-from renaissance.graph.computation_graph import train_step as train_step_order
+from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.inference import infer
 from renaissance.lowering.state import ArrayState, owned
 from renaissance.lowering.step import Recipe, train_step
@@ -26,12 +25,12 @@ class XlaBackend:
 
     name = "xla"
 
-    def __init__(self, config: ProgramConfig, plan: ArchPlan):
+    def __init__(self, config: ProgramConfig, graph: CompiledGraph):
         if config.precision is Precision.FP64 and not jax.config.read("jax_enable_x64"):
             fail(ValueError, "precision", "fp64", "jax_enable_x64 switched on first")
         self.config = config
         self.recipe = Recipe(
-            plan=plan,
+            plan=graph.plan,
             precision=config.precision,
             loss=config.loss,
             optimizer=config.optimizer,
@@ -40,7 +39,7 @@ class XlaBackend:
             ema=config.ema,
             freeze_first_layer=config.options.first_layer_frozen,
         )
-        self.order = train_step_order(first_layer_frozen=config.options.first_layer_frozen)
+        self.order = graph.train_order
         self._executables: dict[tuple[Any, ...], Executable] = {}
 
     # -- state ------------------------------------------------------------------------------------
