@@ -36,6 +36,13 @@ def optimizer_attributes(optimizer: Optimizer) -> dict[str, Any]:
     return {**values, "rule": RULE_NUMBERS[rule]}
 
 
+def lars_attributes(optimizer: LARS) -> dict[str, Any]:
+    """Attributes of the LARS update of matrix weights, besides the table of tensors."""
+    names = ("momentum", "weight_decay", "trust_coefficient", "eps")
+    values = {name: float(getattr(optimizer, name)) for name in names}
+    return {**values, "nesterov": int(optimizer.nesterov)}
+
+
 def log_betas(optimizer: Optimizer) -> dict[str, float]:
     """Logarithms of the moments' decays, for the bias corrections; minus infinity for 0."""
     betas = [getattr(optimizer, name, 0.0) for name in ("beta1", "beta2")]

@@ -204,12 +204,11 @@ struct TensorTable {
   int length;
 };
 
-// The trust ratio of every tensor of a region, into n at 64 floats apart.
+// The norms of weight and gradient of every tensor of a region, two floats every 64.
 struct LarsNorms {
   const float* w;
   const float* g;
   float* n;
-  float trust_coefficient, weight_decay, eps;
   TensorTable tensors;
 };
 
@@ -221,7 +220,7 @@ struct LarsUpdate {
   const float* n;
   const float* lr;
   const int* flag;
-  float momentum, weight_decay;
+  float momentum, weight_decay, trust_coefficient, eps;
   int nesterov;
   TensorTable tensors;
 };

@@ -42,7 +42,7 @@ RN_INLINE float updated(const Optimizer& op, const StepConstants& step, float w,
   return w - step.lr * (op.rule == kNesterov ? g + op.momentum * moments.m : moments.m);
 }
 
-RN_INLINE float trust_ratio(const LarsNorms& op, float w_norm, float g_norm) {
+RN_INLINE float trust_ratio(const LarsUpdate& op, float w_norm, float g_norm) {
   if (!(w_norm > 0.0f && g_norm > 0.0f)) return 1.0f;
   return op.trust_coefficient * w_norm / (g_norm + op.weight_decay * w_norm + op.eps);
 }

@@ -129,7 +129,6 @@ inline TensorTable tensor_table(Call& call) {
 template <>
 inline LarsNorms decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
-          call.real("trust_coefficient"), call.real("weight_decay"), call.real("eps"),
           tensor_table(call)};
 }
 
@@ -137,8 +136,8 @@ template <>
 inline LarsUpdate decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
-          call.real("momentum"), call.real("weight_decay"), small(call, "nesterov"),
-          tensor_table(call)};
+          call.real("momentum"), call.real("weight_decay"), call.real("trust_coefficient"),
+          call.real("eps"), small(call, "nesterov"), tensor_table(call)};
 }
 
 template <>

@@ -60,20 +60,22 @@ void run(const Optimizer& op) {
 void run(const LarsNorms& op) {
   for (int t = 0; t < op.tensors.length; ++t) {
     Index begin = Index{128} * op.tensors.begin[t], count = op.tensors.count[t];
-    op.n[64 * t] = trust_ratio(op, static_cast<float>(norm(op.w + begin, count)),
-                               static_cast<float>(norm(op.g + begin, count)));
+    op.n[64 * t] = static_cast<float>(norm(op.w + begin, count));
+    op.n[64 * t + 1] = static_cast<float>(norm(op.g + begin, count));
   }
 }
 
 void run(const LarsUpdate& op) {
   if (*op.flag) return;
-  for (int t = 0; t < op.tensors.length; ++t)
+  for (int t = 0; t < op.tensors.length; ++t) {
+    float ratio = trust_ratio(op, op.n[64 * t], op.n[64 * t + 1]);
     for (Index j = 0; j < op.tensors.count[t]; ++j) {
       Index i = Index{128} * op.tensors.begin[t] + j;
       float m = op.m ? op.m[i] : 0.0f;
-      op.w[i] = lars_updated(op, op.n[64 * t], op.w[i], op.g[i], m);
+      op.w[i] = lars_updated(op, ratio, op.w[i], op.g[i], m);
       if (op.m) op.m[i] = m;
     }
+  }
 }
 
 void run(const SetStepScalars& op) { set_scalars(op); }

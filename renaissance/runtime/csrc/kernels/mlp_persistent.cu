@@ -1,0 +1,201 @@
+// Many training steps of an MLP in one launch.
+#include "mlp_persistent_arguments.cuh"
+#include "mlp_persistent_chain.cuh"
+#include "mlp_persistent_head.cuh"
+#include "mlp_persistent_helpers.cuh"
+#include "mlp_persistent_update.cuh"
+
+namespace rn {
+namespace mlp {
+
+RN_DEVICE void stamp(const Context& c, const Arguments& a, int step, int what) {
+  if (a.trace && step == a.steps - 1 && c.thread == 0) {
+    long long t;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
+    a.trace[blockIdx.x * 32 + what] = t;
+  }
+}
+
+template <int l>
+RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2]) {
+  if constexpr (l < kLayers) {
+    forward<l>(c, y[l]);
+    stamp(c, a, step, l);
+    forward_from<l + 1>(c, a, step, y);
+  }
+}
+template <int l>
+RN_DEVICE void backward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Long* counters) {
+  if constexpr (l >= 2) {
+    backward<l>(c, y[l - 1], counters);
+    stamp(c, a, step, 20 - l);
+    backward_from<l - 1>(c, a, step, y, counters);
+  }
+}
+
+RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_layer, int other_n, int other_k, bool has_first) {
+  Tile<kFirstColumns, true> first;
+  Tile<kOtherColumns, false> other;
+  const int block = blockIdx.x;
+  first.shared = 0;
+  first.set_up(c, has_first ? 1 : 0, block % (width(1) / 64) * 64, block / (width(1) / 64) * kInputSlab, kInputSlab / 2,
+               width(1), kInputSlab);
+  other.shared = c.shared + kMoments + c.thread * 16;
+  other.set_up(c, other_layer, other_n, other_k, 64, other_layer ? tables.width[other_layer] : 8,
+               other_layer ? tables.slab[other_layer] : 16);
+  other.place += tables.layout.weight[other_layer];
+  first.load(a);
+  other.load(a);
+  const Rates none = {0.0f, 0.0f, 0.0f, 0.0f};
+  first.propose<false>(a, none, c.work + tables.layout.weights[0]);
+  other.propose<false>(a, none, c.work + tables.layout.weights[0]);
+  for (int i = block * 256 + c.thread; i < kTotalRows * 8; i += kBlocks * 256)  // classes 16 to 63
+    ((uint4*)(c.work + tables.layout.dy[kLayers]))[i] = make_uint4(0, 0, 0, 0);
+  for (int i = block * 256 + c.thread; i < kClusters * kRowGroups * 16; i += kBlocks * 256)
+    ((float*)(c.work + tables.layout.dbias[kLayers]))[i] = 0.0f;
+  fence_async_global();
+  team_sync();
+  if (c.thread == 0) signal(counters + kWeights, 1);
+
+  int set = 0;
+  Word y[kLayers][2][2];
+  const int row = c.warp * 4 + (c.lane >> 3), sample = c.cluster * kRows + row;
+  const bool real = row < kRows && sample < kBatch;
+  for (int step = 0; step <= a.steps; ++step) {
+    int label = -1;
+    if (real && step < a.steps) {
+      const long long at = (long long)step * kBatch + sample;
+      label = a.labels[a.indices ? a.indices[at] : at];
+    }
+    c.parity = step & 1;
+    barrier_wait(c.shared + kVoteBarrier, c.parity);
+    stamp(c, a, step, 0);
+    if (load_shared_word(c.shared + kVote + c.parity * 4)) {
+      const Rates r = load_rates(c.shared, c.parity ^ 1);
+      if (has_first) first.accept(a, r);
+      if (other_layer) other.accept(a, r);
+      set ^= 1;
+    }
+    if (step == a.steps) break;
+    stamp(c, a, step, 10);
+    barrier_wait(full(c, kSchedule.next), c.parity);
+    forward_from<1>(c, a, step, y);
+    const RowLoss loss = head(c, a, row, label, real, counters);
+    stamp(c, a, step, 11);
+    backward_from<kLayers - 1>(c, a, step, y, counters);
+    if (c.thread == 0) barrier_arrive(c.shared + kDoneBarrier);
+    if (c.rank == 0) report(c, a, loss, label, real);
+    stamp(c, a, step, 12);
+
+    Byte* proposed = c.work + (set ? tables.layout.weights[0] : tables.layout.weights[1]);
+    const Rates r = load_rates(c.shared, c.parity);
+    Word flag = 0;
+    {
+      float sum[kOtherColumns][4];
+#pragma unroll
+      for (int j = 0; j < kOtherColumns; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < (kWgradGroups + kOtherGroups - 1) / kOtherGroups; ++i) {
+        constexpr int kLast = kWgradGroups % kOtherGroups ? kWgradGroups % kOtherGroups : kOtherGroups;
+        const bool last = i == (kWgradGroups + kOtherGroups - 1) / kOtherGroups - 1;
+        const Word at = c.shared + tables.schedule.at[kSchedule.other + i].place;
+        barrier_wait(full(c, kSchedule.other + i), c.parity);
+        if (other_layer && !last)
+          accumulate<kOtherColumns, kOtherGroups / 2, 1024>(c, at, at + (1 + (c.warp >> 2)) * kOtherGroups * 1024, sum);
+        if (other_layer && last)
+          accumulate<kOtherColumns, kLast / 2, 1024>(c, at, at + (1 + (c.warp >> 2)) * kLast * 1024, sum);
+        __syncwarp();
+        if (c.lane == 0) barrier_arrive(empty(c, kSchedule.other + i));
+      }
+      stamp(c, a, step, 13);
+      if (other_layer) {
+        flag = other.round(sum, flag);
+        other.propose<true>(a, r, proposed);
+      }
+    }
+    stamp(c, a, step, 14);
+    {
+      float sum[kFirstColumns][4];
+#pragma unroll
+      for (int j = 0; j < kFirstColumns; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
+      barrier_wait(full(c, kSchedule.first_input), c.parity);
+      barrier_wait(full(c, kSchedule.first), c.parity);
+      stamp(c, a, step, 15);
+      if (has_first)
+        accumulate<kFirstColumns, kWgradSteps, kInputSlab * 16>(
+            c, c.shared + tables.schedule.at[kSchedule.first].place, c.shared + kAreaB + (c.warp >> 2) * kInputSlab * 8, sum);
+      __syncwarp();
+      if (c.lane == 0) barrier_arrive(empty(c, kSchedule.first));
+      stamp(c, a, step, 20);
+      if (has_first) {
+        flag = first.round(sum, flag);
+        first.propose<true>(a, r, proposed);
+      }
+    }
+    stamp(c, a, step, 21);
+    fence_async_global();
+    const bool bad = team_any((flag & 0x7fff7fffu) != 0);
+    if (c.thread == 0) signal(counters + kWeights, 1 | (Long)bad << 32);
+    stamp(c, a, step, 22);
+  }
+  first.store(a);
+  other.store(a);
+  stamp(c, a, a.steps - 1, 23);
+}
+
+}  // namespace mlp
+}  // namespace rn
+
+extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(384, 1)
+    mlp_persistent_kernel(const __grid_constant__ rn::mlp::Arguments a) {
+  using namespace rn::mlp;
+  extern __shared__ __align__(1024) Byte memory[];
+  Context c;
+  c.work = a.work;
+  c.shared = shared_address(memory);
+  c.thread = threadIdx.x, c.warp = c.thread >> 5, c.lane = c.thread & 31;
+  c.rank = cluster_rank(), c.cluster = blockIdx.x / kGroup, c.parity = 0;
+  Long* counters = (Long*)(a.work + tables.layout.counters);
+
+  const bool has_first = blockIdx.x < kFirstTiles;
+  int layer = 0, n = 0, k = 0;
+  Sources sources = {0, -1};
+#pragma unroll
+  for (int l = 2; l <= kLayers; ++l) {
+    const int t = (int)blockIdx.x - first_tile(l), rows = l == kLayers ? 1 : width(l) / 64;
+    if (t >= 0 && t < first_tile(l + 1) - first_tile(l)) {
+      layer = l, n = t % rows * 64, k = t / rows * 128;
+      sources.gradient = tables.layout.dy[l] + n * kTotalRows * 2;
+      sources.input = tables.layout.y[l - 1] + k * kTotalRows * 2;
+    }
+  }
+  if (c.thread == 0) {
+    for (int i = 0; i < kSchedule.count; ++i) barrier_init(full(c, i), 1), barrier_init(empty(c, i), 8);
+    for (int i = 0; i < 16; ++i) barrier_init(arrived(c, i), 1);
+    barrier_init(c.shared + kVoteBarrier, 1);
+    barrier_init(c.shared + kRatesBarrier, 1);
+    barrier_init(c.shared + kBiasBarrier, 64);
+    barrier_init(c.shared + kDoneBarrier, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  cluster_sync();  // peers write into this block's shared memory and barriers
+
+  if (c.warp < 8) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    compute(c, a, counters, layer, n, k, has_first);
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (c.warp == 8) feed(c, a, counters, sources, has_first);
+    else if (c.warp == 9) keep_scalars(c, a, counters);
+    else shape_batches_and_keep_biases(c, a, counters, c.thread - 320);
+  }
+  __syncwarp();
+  cluster_sync();
+  if (c.thread == 0 && atomicAdd(counters + kExit, 1ull) == kBlocks - 1)  // ready for the next launch
+    for (int i = 0; i < 5; ++i) counters[16 * i] = 0;
+}

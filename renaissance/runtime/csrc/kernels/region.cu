@@ -1,0 +1,109 @@
+// Operations over whole regions: clear, copy, cast, check and unscale, average, accumulate, load.
+// Regions start at 256 bytes and are whole multiples of it, so vectors never straddle an end; the
+// functional forms may end anywhere and finish element by element.
+#include "device.cuh"
+
+using namespace rn;
+
+typedef Vector<uint, 4> Bytes16;
+typedef Vector<float, 4> Floats;
+
+extern "C" __global__ void __launch_bounds__(256) clear_kernel(const Clear op) {
+  char* to = static_cast<char*>(op.to);
+  for (Index i = thread_index() * 16; i < op.bytes; i += thread_count() * 16) {
+    if (i + 16 <= op.bytes)
+      *reinterpret_cast<Bytes16*>(to + i) = {0, 0, 0, 0};
+    else
+      for (Index j = i; j < op.bytes; ++j) to[j] = 0;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256) copy_kernel(const Copy op) {
+  if (op.flag && *op.flag) return;
+  const char* from = static_cast<const char*>(op.from);
+  char* to = static_cast<char*>(op.to);
+  for (Index i = thread_index() * 16; i < op.bytes; i += thread_count() * 16) {
+    if (i + 16 <= op.bytes)
+      *reinterpret_cast<Bytes16*>(to + i) = *reinterpret_cast<const Bytes16*>(from + i);
+    else
+      for (Index j = i; j < op.bytes; ++j) to[j] = from[j];
+  }
+}
+
+template <class From, class To>
+__device__ __forceinline__ void cast(const Cast& op) {
+  const From* from = static_cast<const From*>(op.from);
+  To* to = static_cast<To*>(op.to);
+  for (Index i = thread_index() * 4; i < op.count; i += thread_count() * 4) {
+    if (i + 4 <= op.count) {
+      Vector<From, 4> in = *reinterpret_cast<const Vector<From, 4>*>(from + i);
+      Vector<To, 4> out;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out.value[j] = narrow<To>(widen(in.value[j]));
+      *reinterpret_cast<Vector<To, 4>*>(to + i) = out;
+    } else {
+      for (Index j = i; j < op.count; ++j) to[j] = narrow<To>(widen(from[j]));
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256) cast_kernel(const Cast op) {
+  if (op.from_type == kFloat16 && op.to_type == kFloat32)
+    cast<half_bits, float>(op);
+  else if (op.from_type == kFloat32 && op.to_type == kFloat16)
+    cast<float, half_bits>(op);
+  else if (op.from_type == kFloat32)
+    cast<float, float>(op);
+  else
+    cast<half_bits, half_bits>(op);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    check_and_unscale_kernel(const CheckAndUnscale op) {
+  float inverse = 1.0f / *op.loss_scale;
+  bool finite = true;
+  for (Index i = thread_index(); i < op.count; i += thread_count()) {
+    float g = op.g[i] * inverse;
+    finite = finite && is_finite(g);
+    op.g[i] = clamped(g, op.max_abs);
+  }
+  if (!finite) *op.flag = 1;
+}
+
+extern "C" __global__ void __launch_bounds__(256) ema_update_kernel(const EmaUpdate op) {
+  if (*op.flag) return;
+  for (Index i = thread_index(); i < op.count; i += thread_count())
+    op.e[i] = averaged(op.e[i], op.w[i], op.decay);
+}
+
+extern "C" __global__ void __launch_bounds__(256) accumulate_kernel(const Accumulate op) {
+  if (op.flag && *op.flag) return;
+  for (Index i = thread_index(); i < op.count; i += thread_count()) op.target[i] += op.source[i];
+}
+
+template <class From, class To>
+__device__ __forceinline__ void load(const LoadBatch& op) {
+  Index batch = op.batch ? *op.batch : 0, count = op.pixels * op.padded_channels;
+  const From* images = static_cast<const From*>(op.images) + batch * op.pixels * op.channels;
+  To* data = static_cast<To*>(op.data);
+  bool padded = op.channels != op.padded_channels;
+  for (Index i = thread_index(); i < count; i += thread_count()) {
+    Index pixel = padded ? i / op.padded_channels : 0, c = i - pixel * op.padded_channels;
+    float value = 0.0f;
+    if (!padded || c < op.channels) value = widen(images[padded ? pixel * op.channels + c : i]);
+    data[i] = narrow<To>(value);
+  }
+  for (Index i = thread_index(); i < op.rows; i += thread_count())
+    op.label[i] = op.labels[batch * op.rows + i];
+}
+
+extern "C" __global__ void __launch_bounds__(256) load_batch_kernel(const LoadBatch op) {
+  if (op.from_type == kFloat32 && op.type == kFloat16)
+    load<float, half_bits>(op);
+  else if (op.from_type == kFloat32)
+    load<float, float>(op);
+  else if (op.type == kFloat16)
+    load<half_bits, half_bits>(op);
+  else
+    load<half_bits, float>(op);
+}

@@ -1,0 +1,209 @@
+"""CUDA kernels: source in the package, machine code made for the device at hand, kept on disk.
+
+A kernel is specialised with constants of the plan (:class:`~renaissance.lowering.targets.Kernel`).
+It compiles without a device; loading it needs one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from renaissance.core.errors import NativeError, fail
+from renaissance.lowering.targets import Kernel
+from renaissance.runtime import library, nvrtc
+from renaissance.runtime.compile_cache import CompileCache, key_of
+
+CSRC = Path(__file__).parent / "csrc"
+_INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
+_ARCHITECTURE = re.compile(r"sm_(\d+)(\d)a?")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a thread block of a kernel takes, as the assembler reports it.
+
+    Attributes:
+        registers: Registers of a thread.
+        shared_bytes: Static shared memory of a block.
+        stack_bytes: Stack frame of a thread.
+        spill_bytes: Bytes a thread spills to and reloads from local memory.
+    """
+
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Machine code of a kernel.
+
+    Attributes:
+        kernel: What was compiled.
+        architecture: For which device, such as ``"sm_90a"``.
+        number: What the native library knows it by, once loaded.
+        cubin: The machine code.
+        resources: What it takes.
+    """
+
+    kernel: Kernel
+    architecture: str
+    number: int
+    cubin: bytes
+    resources: Resources
+
+
+class KernelCompiler:
+    """Compiles kernels for one architecture.
+
+    Args:
+        architecture: ``"sm_80"``, ``"sm_89"``, ``"sm_90a"``...
+        cache: Where machine code is kept; default the user's cache folder.
+        compiler: NVRTC; default the one found.
+
+    Raises:
+        NativeError: there is no NVRTC.
+        ValueError: the architecture is not of that form, or older than sm_80.
+    """
+
+    def __init__(
+        self,
+        architecture: str,
+        cache: CompileCache | None = None,
+        compiler: nvrtc.Nvrtc | None = None,
+    ):
+        match = _ARCHITECTURE.fullmatch(architecture)
+        if match is None or int(match[1]) < 8:
+            fail(ValueError, "architecture", architecture, "sm_80 or later, such as sm_90a")
+        self.architecture = architecture
+        self.cache = CompileCache() if cache is None else cache
+        self.compiler = nvrtc.find() if compiler is None else compiler
+
+    def compile(self, kernel: Kernel) -> CompiledKernel:
+        """Machine code of a kernel, from the cache if it is there.
+
+        Raises:
+            NativeError: it does not compile.
+        """
+        sources = sources_of(kernel.source)
+        options = self._options(kernel)
+        version = "{}.{}".format(*self.compiler.version)
+        texts = [part for pair in sources.items() for part in pair]
+        key = key_of("kernel", version, kernel.name, *options, *texts)
+        stored = self._stored(key)
+        if stored is None:
+            stored = self._build(kernel, sources, options)
+            report = json.dumps(asdict(stored[1])).encode()
+            self.cache.put(key, len(report).to_bytes(4, "little") + report + stored[0])
+        number = int.from_bytes(bytes.fromhex(key[:16]), "little", signed=True)
+        return CompiledKernel(kernel, self.architecture, number, *stored)
+
+    def _options(self, kernel: Kernel) -> list[str]:
+        constants = [f"-D{name}={value}" for name, value in kernel.constants]
+        return [
+            f"--gpu-architecture={self.architecture}",
+            "--std=c++17",
+            "--device-as-default-execution-space",
+            "--ptxas-options=-v",
+            *constants,
+        ]
+
+    def _stored(self, key: str) -> tuple[bytes, Resources] | None:
+        content = self.cache.get(key)
+        if content is None:
+            return None
+        size = int.from_bytes(content[:4], "little")
+        return content[4 + size :], Resources(**json.loads(content[4 : 4 + size]))
+
+    def _build(
+        self, kernel: Kernel, sources: dict[str, str], options: list[str]
+    ) -> tuple[bytes, Resources]:
+        headers = {name: text for name, text in sources.items() if name != kernel.source}
+        cubin, log = self.compiler.compile(
+            kernel.source, sources[kernel.source], headers, options
+        )
+        return cubin, resources_of(log, kernel.name)
+
+
+def architecture_of(compute_capability: str) -> str:
+    """The architecture of a device: ``"9.0"`` gives ``"sm_90a"``, ``"8.9"`` gives ``"sm_89"``."""
+    major, minor = (int(part) for part in str(compute_capability).split("."))
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def sources_of(name: str) -> dict[str, str]:
+    """A kernel's source and all it includes, by the name each is included with.
+
+    Raises:
+        NativeError: a file is missing from the package.
+    """
+    texts: dict[str, str] = {}
+    wanted = [name]
+    while wanted:
+        current = wanted.pop()
+        if current in texts:
+            continue
+        places = [folder / current for folder in (CSRC / "kernels", CSRC)]
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            raise NativeError(f"kernel source {current} (for {name}) is missing from {CSRC}")
+        texts[current] = path.read_text()
+        wanted += _INCLUDE.findall(texts[current])
+    return texts
+
+
+def resources_of(log: str, name: str) -> Resources:
+    """Read the assembler's report about one kernel.
+
+    Raises:
+        NativeError: the report does not mention it.
+    """
+    _, found, rest = log.partition(f"Compiling entry function '{name}'")
+    if not found:
+        raise NativeError(f"no kernel {name} in the compiler's report:\n{log}")
+    report = rest.split("Compiling entry function", 1)[0]
+
+    def number(pattern: str) -> int:
+        match = re.search(pattern, report)
+        return int(match[1]) if match else 0
+
+    return Resources(
+        registers=number(r"Used (\d+) registers"),
+        shared_bytes=number(r"(\d+) bytes smem"),
+        stack_bytes=number(r"(\d+) bytes stack frame"),
+        spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
+    )
+
+
+def load(compiled: Iterable[tuple[CompiledKernel, int]], device: int) -> None:
+    """Load kernels onto a device, so that no launch has to.
+
+    Args:
+        compiled: Kernels, each with the most dynamic shared memory it is launched with, in bytes.
+        device: The device's ordinal in this process.
+
+    Raises:
+        NativeError: there is no driver or no such device, or it refuses a kernel.
+    """
+    native = library.load()
+    for kernel, shared_bytes in compiled:
+        message = ctypes.create_string_buffer(512)
+        failed = native.rn_kernel_load(
+            ctypes.c_int64(kernel.number),
+            kernel.cubin,
+            kernel.kernel.name.encode(),
+            ctypes.c_int(shared_bytes),
+            ctypes.c_int(device),
+            message,
+            ctypes.c_int(len(message)),
+        )
+        if failed:
+            raise NativeError(
+                f"kernel {kernel.kernel.name} for {kernel.architecture}: {message.value.decode()}"
+            )
