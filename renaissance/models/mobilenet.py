@@ -9,7 +9,6 @@ from renaissance.graph.blueprint import (
     conv,
     dropout,
     fc,
-    flatten,
     gap,
     mbconv,
     relu6,
@@ -41,6 +40,6 @@ def mobilenet_v2(num_classes: int = 1000, drop: float = 0.2) -> BluePrint:
         repeat(mbconv(6, 160, 2), 3),
         mbconv(6, 320, 1),
         _conv_bn_relu6(1280, 1, 1, 0),
-        *(gap(), flatten(), dropout(drop), fc(num_classes)),
+        *(gap(), dropout(drop), fc(num_classes)),
     )
     return BluePrint(net, "mobilenet_v2")

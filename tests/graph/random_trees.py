@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from renaissance.graph.blueprint import (
@@ -49,6 +50,9 @@ from renaissance.graph.blueprint import (
 
 Map = tuple[int, int, int]  # height, width, channels
 Draw = Callable[[st.SearchStrategy], object]
+
+# Examples take milliseconds, but a machine under load may pause in any of them.
+unhurried = settings(max_examples=60, deadline=None)
 
 ACTIVATIONS = (relu, relu6, leaky_relu, silu, hardswish, elu, sigmoid, tanh_act)
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from renaissance.core.errors import ShapeError
@@ -38,7 +38,7 @@ from renaissance.graph.blueprint import (
 )
 from renaissance.graph.params import Head
 
-from .random_trees import networks
+from .random_trees import networks, unhurried
 
 TINY = seq(cbr(8, 3, 1, 1), block(8, RESNET_3_3), gap_fc(10, True))
 
@@ -192,9 +192,7 @@ def test_scales_that_end_a_residual_branch_are_known():
 
 
 @pytest.mark.parametrize("channels, stored", [(1, 4), (3, 4), (4, 4), (5, 8), (16, 16)])
-@pytest.mark.parametrize(
-    "tree", [TINY, seq(cbrp(8, 3, 1, 1, 2, 2, 0), TINY), seq(conv(8, 3), TINY)]
-)
+@pytest.mark.parametrize("front", [conv(8, 3), cbrp(8, 3, 1, 1, 2, 2, 0), cbr(8, 3, 1, 1)])
 def test_under_amp_the_first_convolution_reads_padded_channels(front, channels, stored):
     padded = plan(seq(front, TINY), (8, 8, channels), amp=True)
     assert padded.stored_channels == stored
@@ -270,6 +268,7 @@ def test_the_unfused_table_indents_the_paths_of_an_add():
 # --- any network ---------------------------------------------------------------------------------
 
 
+@unhurried
 @given(networks(), st.booleans())
 def test_shapes_flow_without_a_gap(network, amp):
     tree, size = network
@@ -291,6 +290,7 @@ def test_shapes_flow_without_a_gap(network, amp):
         assert x.in_shape == next(x.primitives()).in_shape
 
 
+@unhurried
 @given(networks(), st.booleans())
 def test_names_are_unique_and_one_layer_is_first(network, amp):
     tree, size = network
@@ -314,7 +314,7 @@ BREAKS = {
 }
 
 
-@settings(max_examples=20)
+@unhurried
 @given(networks(), st.sampled_from(sorted(BREAKS)), st.booleans())
 def test_one_impossible_layer_anywhere_is_found_and_named(network, which, amp):
     tree, size = network

@@ -11,7 +11,7 @@ from renaissance.core.errors import FormatError
 from renaissance.graph.arch_plan import ArchPlan
 from renaissance.graph.blueprint import RESNET_3_3, BluePrint, block, cbr, conv, gap_fc, seq
 
-from .random_trees import networks
+from .random_trees import networks, unhurried
 
 MODEL = BluePrint(seq(cbr(4, 3, 1, 1), block(4, RESNET_3_3), gap_fc(10, True)), "tiny")
 
@@ -26,6 +26,7 @@ def test_there_and_back(amp):
     assert ArchPlan.from_yaml(plan.to_yaml()) == plan
 
 
+@unhurried
 @given(networks(), st.booleans())
 def test_any_plan_goes_there_and_back(network, amp):
     tree, size = network

@@ -35,7 +35,7 @@ from renaissance.graph.blueprint import (
     seq,
 )
 
-from .random_trees import networks
+from .random_trees import networks, unhurried
 
 INPUT = (8, 8, 16)
 
@@ -291,6 +291,7 @@ def test_a_repeated_stage_is_one_projection_and_identities():
     assert kinds(stage) == ["bottleneck_projection", "bottleneck_identity", "bottleneck_identity"]
 
 
+@unhurried
 @given(networks())
 def test_fused_and_unfused_plans_describe_the_same_network(network):
     tree, size = network

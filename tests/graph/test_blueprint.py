@@ -32,7 +32,7 @@ from renaissance.graph.blueprint import (
 )
 from renaissance.graph.params import Conv, ConvBnReluPool
 
-from .random_trees import networks
+from .random_trees import networks, unhurried
 
 SIGNATURES = {
     "conv": "(out, k, s=1, p=0)",
@@ -214,6 +214,7 @@ def test_a_blueprint_names_a_tree():
         model.name = "other"
 
 
+@unhurried
 @given(networks())
 def test_any_tree_is_built_again_by_its_repr_and_by_pickle(network):
     tree, _ = network

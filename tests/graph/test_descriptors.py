@@ -14,7 +14,7 @@ from renaissance.graph import params as p
 from renaissance.graph.layer import ArchLayer, StatisticSpec, WeightSpec
 from renaissance.graph.registry import descriptor_of, registered_kinds
 
-from .random_trees import after_window
+from .random_trees import after_window, unhurried
 
 PRIMITIVES = set(
     "conv conv_dw group_conv bn1d bn2d relu relu6 leaky_relu silu hardswish elu sigmoid tanh "
@@ -78,6 +78,7 @@ def test_output_shape(kind, params, expected):
     assert shape(kind, params) == expected
 
 
+@unhurried
 @given(*[st.integers(1, 20)] * 3, st.integers(1, 6), st.integers(0, 4))
 def test_a_window_counts_its_positions(height, width, kernel, stride, pad):
     counted = [after_window(extent, kernel, stride, pad) for extent in (height, width)]

@@ -56,21 +56,31 @@ def is_called(layer: ArchLayer, word: str) -> bool:
 def merge(layers: Sequence[ArchLayer], *patterns: Pattern) -> list[ArchLayer]:
     """Replace, from the front, every run that matches a pattern; earlier patterns win."""
     merged: list[ArchLayer] = []
-    count: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     position = 0
     while position < len(layers):
-        layer = layers[position]
-        for pattern in patterns:
-            params = pattern.match(layers, position)
-            if params is not None:
-                count[pattern.kind] += 1
-                name = numbered(pattern.kind, count[pattern.kind])
-                parts = tuple(layers[position : position + len(pattern.words)])
-                layer = _stand_for(parts, pattern.kind, params, name)
-                break
-        merged.append(layer)
-        position += len(layer.parts) if layer is not layers[position] else 1
+        found = _first_match(layers, position, patterns)
+        if found is None:
+            merged.append(layers[position])
+            position += 1
+            continue
+        pattern, params = found
+        numbers[pattern.kind] += 1
+        name = numbered(pattern.kind, numbers[pattern.kind])
+        parts = tuple(layers[position : position + len(pattern.words)])
+        merged.append(_stand_for(parts, pattern.kind, params, name))
+        position += len(parts)
     return merged
+
+
+def _first_match(
+    layers: Sequence[ArchLayer], position: int, patterns: Sequence[Pattern]
+) -> tuple[Pattern, Any] | None:
+    for pattern in patterns:
+        params = pattern.match(layers, position)
+        if params is not None:
+            return pattern, params
+    return None
 
 
 def _stand_for(parts: tuple[ArchLayer, ...], kind: str, params: Any, name: str) -> ArchLayer:

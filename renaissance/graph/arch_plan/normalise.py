@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 from renaissance.core.errors import PlanError, fail
 from renaissance.core.types import Shape
@@ -14,29 +14,29 @@ from renaissance.graph.descriptors.head import HEAD
 from renaissance.graph.descriptors.residual import ADD2_END, ADD2_SHORTCUT_END, ADD2_START
 from renaissance.graph.params import Flatten, Head
 
-# After these a batch norm works on vectors; after those on maps. All others hand on what they get.
-_TO_VECTOR = frozenset({"flatten", "fc"})
-_TO_MAP = frozenset({"conv", "conv_dw", "group_conv", "maxpool", "avgpool", "gap"})
+# What these leave is a map, whatever they were given. Other layers hand on what they get.
+_LEAVES_MAP = frozenset({"conv", "conv_dw", "group_conv", "maxpool", "avgpool", "gap"})
 
 
 def name_batch_norms(layers: Sequence[FlatLayer]) -> list[FlatLayer]:
     """Step 2: number the batch norms, and pick ``bn1d`` after flatten or fc, else ``bn2d``."""
     named: list[FlatLayer] = []
+    numbers = count(1)
     on_vector, at_start = False, list[bool]()
-    count = 0
     for layer in layers:
         if layer.kind in NORMS:
-            count += 1
             kind = "bn1d" if on_vector else "bn2d"
-            layer = replace(layer, kind=kind, name=f"bn{count}")
+            layer = replace(layer, kind=kind, name=numbered("bn", next(numbers)))
         elif layer.kind == ADD2_START:
             at_start.append(on_vector)
         elif layer.kind == ADD2_SHORTCUT_END:
             on_vector = at_start[-1]
         elif layer.kind == ADD2_END:
             at_start.pop()
-        elif layer.kind in _TO_VECTOR | _TO_MAP:
-            on_vector = layer.kind in _TO_VECTOR
+        elif layer.kind == "fc" or layer.params == Flatten():
+            on_vector = True
+        elif layer.kind in _LEAVES_MAP:
+            on_vector = False
         named.append(layer)
     return named
 
@@ -85,22 +85,21 @@ def drop_identities(layers: Sequence[FlatLayer]) -> list[FlatLayer]:
 
 def normalise_flatten(layers: Sequence[FlatLayer], input_shape: Shape) -> list[FlatLayer]:
     """Step 5: a flatten before every fc that is given a map, and none where it changes nothing."""
+    numbers = count(1)
+
+    def flatten(params: Flatten, source_id: int) -> FlatLayer:
+        return FlatLayer("flatten", params, numbered("flatten", next(numbers)), source_id)
+
     normal: list[FlatLayer] = []
-    count: Counter[str] = Counter()
     for layer, shape in with_input_shapes(layers, input_shape):
         if layer.kind == "fc" and shape.is_spatial:
-            normal.append(_flatten(Flatten(), count, layer.source_id))
+            normal.append(flatten(Flatten(), layer.source_id))
         if layer.kind != "flatten":
             normal.append(layer)
         elif _changes(layer.params, shape):
-            normal.append(_flatten(layer.params, count, layer.source_id))
+            normal.append(flatten(layer.params, layer.source_id))
     return normal
 
 
 def _changes(params: Flatten, shape: Shape) -> bool:
     return any(extent != 1 for extent in shape[params.start_dim : 3])
-
-
-def _flatten(params: Flatten, count: Counter[str], source_id: int) -> FlatLayer:
-    count["flatten"] += 1
-    return FlatLayer("flatten", params, numbered("flatten", count["flatten"]), source_id)

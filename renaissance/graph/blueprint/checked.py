@@ -16,19 +16,28 @@ R = TypeVar("R")
 
 def factory(function: Callable[P, R]) -> Callable[P, R]:
     """Let unknown, missing or surplus arguments raise a ``TypeError`` that shows the signature."""
-    signature = inspect.signature(function)
-    shown = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            call = f"{function.__name__}({shown})"
-            raise TypeError(f"{function.__name__}: {error}; expected {call}") from None
-        return function(*args, **kwargs)
+            return function(*args, **kwargs)
+        except TypeError:
+            _check_call(function, args, kwargs)
+            raise  # the call is right, an argument is not
 
     return checked
+
+
+def _check_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        call = f"{function.__name__}({', '.join(map(str, plain))})"
+        raise TypeError(f"{function.__name__}: {error}; expected {call}") from None
 
 
 def check_layer(where: str, value: Any) -> Layer:
