@@ -48,6 +48,7 @@ class Training:
         directory: Where files go; None: nowhere.
         listeners: Called with each epoch's record.
         records: The epochs so far.
+        steps_run: Training steps so far.
     """
 
     options: TrainingOptions
@@ -60,6 +61,7 @@ class Training:
     directory: RunDirectory | None
     listeners: tuple[Callable[[EpochRecord], Any], ...] = ()
     records: list[EpochRecord] = field(default_factory=list)
+    steps_run: int = 0
 
     def run(self, state: ArrayState, first_epoch: int, stop: StopOnInterrupt) -> TrainingResult:
         """Train from ``state`` until the last epoch, the target, or Ctrl-C.
@@ -136,10 +138,11 @@ class Training:
         for images, labels in self._batches(epoch):
             state, metrics = program.train_step(state, (images, labels))
             steps += 1
+            self.steps_run += 1
             in_flight.append(metrics["loss"])
             if len(in_flight) > _AHEAD:
                 in_flight.popleft().block_until_ready()
-            if steps % _PROGRESS_CHECK == 0:
+            if self.steps_run % _PROGRESS_CHECK == 0:
                 program.check_progress(state)
             self.display.advance()
             if stop.requested:
