@@ -96,7 +96,7 @@ def pad_channels_to(x: jax.Array, channels: int) -> jax.Array:
     """Append channels of zeros until there are ``channels`` of them.
 
     Args:
-        x: Map ``(N, H, W, C)``.
+        x: Map ``(N, H, W, C)`` or filters ``(K, R, S, C)``.
         channels: At least C.
 
     Returns:

@@ -15,7 +15,7 @@ from renaissance.graph.layer import ArchLayer
 from renaissance.lowering.activation import ACTIVATIONS
 from renaissance.lowering.conv import group_conv
 from renaissance.lowering.dropout import dropout
-from renaissance.lowering.fc import channel_padding, fc
+from renaissance.lowering.fc import channel_padding, fc, pad_channels_to
 from renaissance.lowering.norm import affine, batch_norm_infer, batch_norm_train
 from renaissance.lowering.pool import average_pool, global_average_pool, max_pool
 from renaissance.lowering.registry import LayerLowering, Tensors, TrainContext, register_lowering
@@ -25,8 +25,11 @@ Formula = Callable[[ArchLayer, Tensors, jax.Array], jax.Array]
 
 
 def _conv(layer: ArchLayer, tensors: Tensors, x: jax.Array) -> jax.Array:
-    params = layer.params
-    return group_conv(x, tensors["weight"], groups=1, stride=params.stride, pad=params.pad)
+    params, weight = layer.params, tensors["weight"]
+    if layer.is_first_layer:
+        # Images may carry channels of zeros; filters of zeros meet them.
+        weight = pad_channels_to(weight, x.shape[3])
+    return group_conv(x, weight, groups=1, stride=params.stride, pad=params.pad)
 
 
 def _conv_dw(layer: ArchLayer, tensors: Tensors, x: jax.Array) -> jax.Array:

@@ -18,14 +18,10 @@ from renaissance.graph.layer import ArchLayer, StatisticSpec, WeightSpec
 from renaissance.lowering import layers as _layers  # noqa: F401  (fills the table of lowerings)
 from renaissance.lowering.activation import add
 from renaissance.lowering.checks import check_map
-from renaissance.lowering.fc import pad_channels_to
 from renaissance.lowering.registry import TrainContext, lowering_of
 
 Tensors = Mapping[str, jax.Array]
 Apply = Callable[[int, ArchLayer, jax.Array], jax.Array]
-
-# A plan may widen its input to this multiple; the missing channels are zeros.
-INPUT_CHANNEL_MULTIPLE = 4
 
 
 class Plan(Protocol):
@@ -33,7 +29,12 @@ class Plan(Protocol):
 
     @property
     def input_shape(self) -> Shape:
-        """Input of one sample."""
+        """Input of one sample, with its real channels."""
+        ...
+
+    @property
+    def stored_channels(self) -> int:
+        """Channels of the input as it lies in memory: the real ones, then zeros."""
         ...
 
     def primitives(self) -> Iterable[ArchLayer]:
@@ -66,7 +67,8 @@ def forward_train(
         weights: Every trainable tensor by full name. fp32 convolution and fc weights are rounded
             where ``x`` is fp16.
         statistics: Running mean and variance by full name; empty to start from 0 and 1.
-        x: Images ``(N, H, W, C)``, normalised. Their dtype is that of all activations.
+        x: Images ``(N, H, W, C)``, normalised, with or without the plan's padded channels. Their
+            dtype is that of all activations.
         seed: 64-bit key of dropout: an integer or two 32-bit words, low word first.
         step: Index of the training step.
         first_sample: Index in the whole batch of the first row, where a batch is split.
@@ -100,7 +102,8 @@ def forward_infer(plan: Plan, weights: Tensors, statistics: Tensors, x: Any) -> 
         weights: Every trainable tensor by full name.
         statistics: Running mean and variance by full name. A batch norm that finds ``eq_scale`` and
             ``eq_bias`` here, folded already, uses these instead.
-        x: Images ``(N, H, W, C)``, normalised. Their dtype is that of all activations.
+        x: Images ``(N, H, W, C)``, normalised, with or without the plan's padded channels. Their
+            dtype is that of all activations.
 
     Returns:
         Logits ``(N, K)`` in the dtype of ``x``.
@@ -168,10 +171,11 @@ def run_layers(layers: Iterable[ArchLayer], x: jax.Array, apply: Apply) -> jax.A
 
 def _walk(plan: Plan, x: Any, apply: Apply) -> jax.Array:
     x = check_map("images", x)
-    channels = plan.input_shape.c
-    if not 0 <= channels - x.shape[3] < INPUT_CHANNEL_MULTIPLE:
-        fail(ShapeError, f"channels of images {tuple(x.shape)}", x.shape[3], str(channels))
-    y = run_layers(plan.primitives(), pad_channels_to(x, channels), apply)
+    channels = sorted({plan.input_shape.c, plan.stored_channels})
+    if x.shape[3] not in channels:
+        expected = " or ".join(map(str, channels))
+        fail(ShapeError, f"channels of images {tuple(x.shape)}", x.shape[3], expected)
+    y = run_layers(plan.primitives(), x, apply)
     return y.reshape(y.shape[0], -1)
 
 
@@ -181,6 +185,8 @@ def _named(layer: ArchLayer, function: Callable[..., jax.Array], *arguments: Any
         with jax.named_scope(layer.name):
             return function(*arguments)
     except (ShapeError, TypeError) as error:
+        if type(error) not in (ShapeError, TypeError):
+            raise  # one of jax's own, made of more than a message
         raise type(error)(f"layer {layer.name}: {error}") from error
 
 
