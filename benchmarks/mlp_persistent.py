@@ -1,0 +1,134 @@
+"""Checks and times the persistent MLP kernel on the device at hand.
+
+    python benchmarks/mlp_persistent.py [--steps 2000] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from mlp_persistent_device import Driver, Mlp, build
+from mlp_persistent_reference import ADAMW, MOMENTUM, NESTEROV, SGD, Reference
+
+WIDTHS, BATCH = (784, 1024, 512, 256, 10), 200
+
+
+def problem(seed, widths=WIDTHS, samples=6000):
+    rng = np.random.default_rng(seed)
+    weights = [rng.uniform(-1, 1, (k, c)).astype(np.float32) * np.float32(np.sqrt(6 / c))
+               for c, k in zip(widths, widths[1:], strict=False)]
+    biases = [(rng.normal(size=k) * 0.05).astype(np.float32) for k in widths[1:]]
+    images = rng.integers(0, 256, (samples, widths[0]), dtype=np.uint8)
+    table = ((np.arange(256) / 255 - 0.1307) / 0.3081).astype(np.float16)
+    teacher = rng.normal(size=(widths[0], widths[-1]))
+    labels = (table[images].astype(np.float64) @ teacher).argmax(1).astype(np.int32)
+    return weights, biases, images, table, labels
+
+
+def relative(ours, reference):
+    return float(np.linalg.norm(ours - reference) / np.linalg.norm(reference))
+
+
+def check(driver, program, rule, steps, *, loss_scale=2.0**15, widths=WIDTHS, batch=BATCH, lr=1e-3, title="",
+          growth=2000, uint8=True):
+    weights, biases, images, table, labels = problem(rule + 7, widths)
+    indices = np.random.default_rng(3).integers(0, len(labels), (steps, batch))
+    lr_table = (lr * (1 - 0.01 * np.arange(steps + 1))).astype(np.float32)
+    common = dict(lr_table=lr_table, loss_scale=loss_scale, growth_interval=growth)
+    net = Mlp(driver, program, widths, weights, biases, images=images if uint8 else table[images], labels=labels,
+              table=table, indices=indices, **common)
+    net.launch(steps)
+    net.wait()
+    ref = Reference(weights, biases, rule=rule, **common)
+    losses = [ref.step(table[images[i]].astype(np.float64), labels[i]) for i in indices]
+    ours = net.history(steps).astype(np.float64)
+    worst_loss = max(abs(o[0] / r[0] - 1) for o, r in zip(ours, losses, strict=True))
+    counts = sum(int(round(abs(o[i] - r[i]))) for o, r in zip(ours, losses, strict=True) for i in (1, 2, 3))
+    rows = []
+    for l in range(1, len(widths)):
+        moved = relative(net.get(f"weight{l}") - weights[l - 1], ref.w[l - 1] - weights[l - 1]) if ref.applied else 0
+        m = relative(net.get(f"weight_m{l}"), ref.mw[l - 1]) if rule != SGD and ref.applied else 0
+        mb = relative(net.get(f"bias_m{l}"), ref.mb[l - 1]) if rule != SGD and ref.applied else 0
+        b = relative(net.get(f"bias{l}") - biases[l - 1], ref.b[l - 1] - biases[l - 1]) if ref.applied else 0
+        half = net.get(f"half{l}")
+        assert (half == net.get(f"weight{l}").astype(np.float16)).all(), "fp16 weights are not the masters rounded"
+        if not ref.applied:
+            assert (net.get(f"weight{l}") == weights[l - 1]).all() and (net.get(f"bias{l}") == biases[l - 1]).all()
+        rows.append(f"{moved:.1e}/{m:.1e}/{b:.1e}/{mb:.1e}")
+    state = [int(net.get(n)[0]) for n in ("applied_steps", "skipped_steps", "clean_steps")]
+    right = state == [ref.applied, ref.skipped, ref.clean] and net.get("loss_scale")[0] == ref.scale
+    total = np.array(losses, float).sum(0) if not ref.skipped else None
+    if total is not None:
+        right = right and np.allclose(net.get("accumulated"), total, rtol=1e-3, atol=3)
+    print(f"{title:34s} steps {steps:3d} applied/skipped {state[0]}/{state[1]} scale 2^{np.log2(net.get('loss_scale')[0]):.0f} "
+          f"{'ok' if right else 'WRONG SCALARS'}  loss {worst_loss:.1e}  count diff {counts}\n"
+          f"    dw/m/db/mb by layer: {'  '.join(rows)}")
+    return net
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    driver = Driver()
+    program = build(WIDTHS, BATCH, rule=ADAMW, uint8=True)
+    print(program[4])
+    check(driver, program, ADAMW, 1, title="AdamW")
+    check(driver, program, ADAMW, 20, title="AdamW")
+    check(driver, program, ADAMW, 2, loss_scale=2.0**60, title="AdamW, every step overflows")
+    check(driver, program, ADAMW, 30, loss_scale=2.0**30, growth=4, title="AdamW, scale falls and grows")
+    if not options.quick:
+        for rule, name in ((SGD, "SGD"), (MOMENTUM, "momentum"), (NESTEROV, "Nesterov")):
+            other = build(WIDTHS, BATCH, rule=rule, uint8=False)
+            check(driver, other, rule, 1, lr=0.02, title=f"{name}, fp16 input", uint8=False)
+            check(driver, other, rule, 10, lr=0.02, title=f"{name}, fp16 input", uint8=False)
+
+    weights, biases, images, table, labels = problem(1)
+    steps = options.steps
+    indices = np.random.default_rng(5).integers(0, len(labels), (steps, BATCH))
+    lr_table = np.full(steps * 20, 1e-3, np.float32)
+
+    def fresh(**extra):
+        return Mlp(driver, program, WIDTHS, weights, biases, images=images, labels=labels, table=table,
+                   indices=indices, lr_table=lr_table, loss_scale=2.0**15, **extra)
+
+    hashes = []
+    for parts in ((200,), (200,), (200,), (1, 99, 100)):
+        net, done = fresh(), 0
+        for n in parts:
+            net.launch(n, first=done)
+            done += n
+        net.wait()
+        hashes.append(net.sha256())
+    losses = net.history(100)[:, 0] / BATCH
+    print("hash of the state after 200 steps, three runs and one in three launches:", *hashes,
+          "equal" if len({*hashes[:3]}) == 1 else "DIFFERENT")
+    print("loss, steps 101 to 200:", *(f"{x:.3f}" for x in losses[::20]))
+
+    net = fresh(trace=True)
+    net.launch(50)
+    net.wait()
+    trace = net.trace()
+    names = {0: "vote known", 10: "accepted", 1: "y1", 2: "y2", 3: "y3", 11: "head", 17: "dy2", 18: "dy1", 12: "report",
+             13: "wgrad other", 14: "proposed", 15: "dy1 of all", 20: "wgrad first", 21: "proposed", 22: "signalled"}
+    print("clocks since the vote, by block:")
+    for what, name in names.items():
+        at = trace[:, what] - trace[:, 0]
+        print(f"  {name:12s} median {int(np.median(at)):6d}  min {at.min():6d}  max {at.max():6d}")
+    table_rows = []
+    for count in (1, 10, 100, steps):
+        net = fresh()
+        times = []
+        for _ in range(9):
+            times.append(driver.milliseconds(lambda: net.launch(count)) * 1000)
+        net.wait()
+        table_rows.append((count, float(np.median(times[2:])), min(times), max(times[2:])))
+    print(f"{'steps/launch':>12s} {'us/launch':>10s} {'us/step':>8s} {'best':>8s} {'worst':>8s}")
+    for count, median, best, worst in table_rows:
+        print(f"{count:12d} {median:10.1f} {median / count:8.2f} {best / count:8.2f} {worst / count:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+// What the persistent MLP kernel is given. Plain data, so that a launch can take it by value.
+#pragma once
+
+namespace rn {
+namespace mlp {
+
+// Tensors are byte offsets from `state` (masters, moments, fp16 weights, scalars: one planned bank);
+// -1 where a tensor is absent.
+struct Arguments {
+  unsigned char* state;
+  unsigned char* work;  // kLayout.total bytes; its first 1,024 bytes are zero before the first launch
+  const void* images;   // rows of model_width(0) values: uint8 through `table`, or fp16
+  const unsigned short* table;  // 256 fp16 values of a byte (uint8 images)
+  const int* labels;
+  const int* indices;  // steps * kBatch rows of the data set, or null: rows in order
+  float* history;      // steps * 4: loss sum, top-1, top-5, rows; or null
+  long long* trace;    // clock readings of the last step, or null
+  long long weight[9], weight_m[9], weight_v[9], weight_half[9];
+  long long bias[9], bias_m[9], bias_v[9];
+  long long lr, loss_scale, correction1, correction2, lr_table;                       // fp32
+  long long applied_steps, skipped_steps, clean_steps, overflow_run, nan_flag;        // int32
+  long long result, accumulated;                                                      // fp32 x 4
+  int steps, table_length, growth_interval;
+  float smoothing, momentum, beta1, beta2, rest1, rest2, eps, weight_decay, max_abs;
+  float scale_maximum, scale_minimum;
+  double beta1_exact, beta2_exact;
+};
+
+}  // namespace mlp
+}  // namespace rn

@@ -1,0 +1,230 @@
+// Forward pass, loss and gradients of activations: products whose rows belong to one cluster.
+//
+// Each block of a cluster computes width / kGroup features for the cluster's rows. The tile goes to
+// device memory (the weight gradients read it there) and from there by one multicast copy into
+// every block of the cluster: 1.0 to 1.2 us a hand-over, no polling.
+#pragma once
+
+#include "mlp_persistent_device.cuh"
+#include "mlp_persistent_plan.cuh"
+
+namespace rn {
+namespace mlp {
+
+struct Context {
+  Byte* work;      // working memory
+  Word shared;     // start of shared memory
+  int thread, warp, lane, rank, cluster, parity;  // parity: of the step
+};
+
+RN_DEVICE Word full(const Context& c, int copy) { return c.shared + kFull + 8 * copy; }
+RN_DEVICE Word empty(const Context& c, int copy) { return c.shared + kEmpty + 8 * copy; }
+RN_DEVICE Word arrived(const Context& c, int tensor) { return c.shared + kArrived + 8 * tensor; }
+
+RN_DEVICE float activation(float x) {
+  if (RN_ACTIVATION == 0) return x;
+  if (RN_ACTIVATION == 1) return x <= 0.0f ? 0.0f : x;
+  if (RN_ACTIVATION == 2) return x <= 0.0f ? 0.0f : (x >= 6.0f ? 6.0f : x);
+  return x > 0.0f ? x : 0.01f * x;
+}
+RN_DEVICE float activation_slope(float y) {  // as a function of the output
+  if (RN_ACTIVATION == 0) return 1.0f;
+  if (RN_ACTIVATION == 1) return y <= 0.0f ? 0.0f : 1.0f;
+  if (RN_ACTIVATION == 2) return y <= 0.0f || y >= 6.0f ? 0.0f : 1.0f;
+  return y > 0.0f ? 1.0f : 0.01f;
+}
+static_assert(RN_ACTIVATION >= 0 && RN_ACTIVATION <= 3, "activation: none, relu, relu6 or leaky_relu");
+
+// Byte offset of (row, feature) in a tensor of 64-wide slabs, `groups` row groups to a slab.
+RN_DEVICE int tensor_place(int groups, int row, int feature) {
+  return (((feature >> 6) * groups + (row >> 3)) * 8 + ((feature >> 3) & 7)) * 128 + (row & 7) * 16 +
+         (feature & 7) * 2;
+}
+
+// Accumulates this warp's share of features x rows. Weights stream through the ring copy by copy;
+// the K steps go round the warps, so that every copy is used by all of them at once.
+template <int kTiles, int kWarpTiles, bool kBackward, int kSteps, int kStepsPerCopy, int kSlabA, int kSlabB>
+RN_DEVICE void multiply(const Context& c, int first_copy, Word operand,
+                        float (&sum)[kWarpTiles][kRowGroups][4]) {
+  constexpr int kSplit = k_split(kTiles), kRowA = kSlabA / 8 * 128, kRowB = kSlabB / 8 * 128;
+  const int mine = kSplit == 4 ? c.warp >> 1 : c.warp, first_tile = kSplit == 4 ? (c.warp & 1) * kWarpTiles : 0;
+  const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
+  const Word lane_a = kBackward ? high * kRowA + odd * 128 + row + first_tile * 256
+                                : odd * kRowA + high * 128 + row + first_tile * 2 * kRowA;
+  const Word lane_b = operand + high * kRowB + odd * 128 + row;
+#pragma unroll
+  for (int i = 0; i < kWarpTiles; ++i)
+#pragma unroll
+    for (int r = 0; r < kRowGroups; ++r)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[i][r][e] = 0.0f;
+#pragma unroll
+  for (int copy = 0; copy < kSteps / kStepsPerCopy; ++copy) {
+    const Word place = c.shared + tables.schedule.at[first_copy + copy].place + lane_a;
+    barrier_wait(full(c, first_copy + copy), c.parity);
+    const int start = copy * kStepsPerCopy;
+#pragma unroll
+    for (int i = 0; i < (kStepsPerCopy + kSplit - 1) / kSplit; ++i) {
+      const int inner = (mine + kSplit - start % kSplit) % kSplit + i * kSplit;
+      if (kStepsPerCopy % kSplit != 0 && inner >= kStepsPerCopy) continue;
+      const int feature = (start + inner) * 16, local = inner * 16;
+      Word b[kRowGroups / 2][4];
+#pragma unroll
+      for (int r = 0; r < kRowGroups / 2; ++r)
+        load_blocks(b[r], lane_b + (feature / kSlabB * kRowGroups + 2 * r) * kRowB + feature % kSlabB * 16);
+#pragma unroll
+      for (int t = 0; t < kWarpTiles; ++t) {
+        Word a[4];
+        if (kBackward)
+          load_blocks_transposed(a, place + inner * 2 * kRowA + t * 256);
+        else
+          load_blocks(a, place + local / kSlabA * 2 * kTiles * kRowA + local % kSlabA * 16 + t * 2 * kRowA);
+#pragma unroll
+        for (int r = 0; r < kRowGroups; ++r) multiply_add(sum[t][r], a, b[r / 2][r % 2 * 2], b[r / 2][r % 2 * 2 + 1]);
+      }
+    }
+    __syncwarp();
+    if (c.lane == 0) barrier_arrive(empty(c, first_copy + copy));
+  }
+}
+
+template <int kTiles, int kWarpTiles>
+RN_DEVICE void spread_partials(const Context& c, Word scratch, const float (&sum)[kWarpTiles][kRowGroups][4]) {
+  constexpr int kSplit = k_split(kTiles);
+  const int mine = kSplit == 4 ? c.warp >> 1 : c.warp, first_tile = kSplit == 4 ? (c.warp & 1) * kWarpTiles : 0;
+#pragma unroll
+  for (int t = 0; t < kWarpTiles; ++t)
+#pragma unroll
+    for (int r = 0; r < kRowGroups; ++r)
+      store_shared4(scratch + (((mine * kTiles + first_tile + t) * kRowGroups + r) * 32 + c.lane) * 16, sum[t][r]);
+}
+
+template <int kTiles>
+RN_DEVICE void gather_partials(const Context& c, Word scratch, int tile, float (&v)[4]) {
+  v[0] = v[1] = v[2] = v[3] = 0.0f;
+#pragma unroll
+  for (int k = 0; k < k_split(kTiles); ++k) {
+    float part[4];
+    load_shared4(part, scratch + ((k * kTiles * kRowGroups + tile) * 32 + c.lane) * 16);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] += part[e];
+  }
+}
+
+template <int kTiles>
+RN_CONSTANT int tiles_of_warp() { return (kTiles * kRowGroups + 7) / 8; }
+
+// This block's tile of a tensor, already in device memory, to all blocks of the cluster.
+template <int l>
+RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int which) {
+  constexpr bool whole = tiles(l) == 4, regular = 64 % (16 * tiles(l)) == 0;
+  constexpr int pieces = whole ? 1 : (regular ? kRowGroups : kRowGroups * tiles(l));
+  constexpr int bytes = whole ? kRowGroups * 1024 : (regular ? tiles(l) * 256 : 256);
+  fence_async_global();
+  fence_async_shared();  // peers will write where partial sums lay
+  team_sync();
+  if (c.warp == 0) {
+    if (c.lane == 0) barrier_expect(arrived(c, which), act_bytes(l));
+    __syncwarp();
+    if (c.lane < pieces) {
+      const int group = c.lane % kRowGroups;
+      const int feature = c.rank * 16 * tiles(l) + (regular ? 0 : c.lane / kRowGroups * 16);
+      bulk_multicast(c.shared + place + tensor_place(kRowGroups, group * 8, feature),
+                     tensor + tensor_place(kSliceGroups, c.cluster * kRows + group * 8, feature), bytes,
+                     arrived(c, which), (1u << kGroup) - 1);
+    }
+  }
+}
+
+// Rounded values of a tile, rows by features, to device memory.
+RN_DEVICE void store_tile(const Context& c, Byte* tensor, int row_group, int feature, Word low, Word high) {
+  Byte* to = tensor + tensor_place(kSliceGroups, c.cluster * kRows + row_group * 8, feature) +
+             (c.lane >> 2) * 16 + (c.lane & 3) * 4;
+  *(Word*)to = low;
+  *(Word*)(to + 128) = high;
+}
+
+template <int kTiles, int kWarpTiles, bool kBackward, int kSteps, int kStepsPerCopy, int kSlabA, int kSlabB>
+RN_DEVICE Word product(const Context& c, int first_copy, int operand, int bytes) {
+  float sum[kWarpTiles][kRowGroups][4];
+  multiply<kTiles, kWarpTiles, kBackward, kSteps, kStepsPerCopy, kSlabA, kSlabB>(
+      c, first_copy, c.shared + operand, sum);
+  const int scratch = scratch_for(operand, bytes, scratch_bytes(kTiles));
+  if (scratch == operand) team_sync();
+  spread_partials<kTiles, kWarpTiles>(c, c.shared + scratch, sum);
+  team_sync();
+  return c.shared + scratch;
+}
+
+// y = activation(x w^T + b). Keeps this thread's outputs for the way back.
+template <int l>
+RN_DEVICE void forward(const Context& c, Word (&y)[2][2]) {
+  constexpr int T = tiles(l);
+  if (l > 1) barrier_wait(arrived(c, l - 1), c.parity);
+  const Word scratch = product<T, T == 4 ? 2 : T, false, width(l - 1) / 16, forward_steps(l), weight_slab(l),
+                               slab(l - 1)>(c, kSchedule.forward[l], y_place(l - 1), act_bytes(l - 1));
+  if (l == 1) barrier_wait(c.shared + kBiasBarrier, c.parity);
+#pragma unroll
+  for (int i = 0; i < tiles_of_warp<T>(); ++i) {
+    const int tile = c.warp + 8 * i, m = tile / kRowGroups, r = tile % kRowGroups;
+    if (T * kRowGroups % 8 != 0 && tile >= T * kRowGroups) break;
+    float v[4];
+    gather_partials<T>(c, scratch, tile, v);
+    const int local = m * 16 + (c.lane >> 2), feature = c.rank * 16 * T + local;
+    const Word bias = c.shared + kBias + (bias_place(l) + local) * 12;
+    const float low = load_shared(bias), high = load_shared(bias + 96);
+    y[i][0] = pack(activation(v[0] + low), activation(v[1] + low));
+    y[i][1] = pack(activation(v[2] + high), activation(v[3] + high));
+    if (width(l) != model_width(l)) {  // padded features stay 0 whatever the activation
+      if (feature >= model_width(l)) y[i][0] = 0;
+      if (feature + 8 >= model_width(l)) y[i][1] = 0;
+    }
+    store_tile(c, c.work + tables.layout.y[l], r, c.rank * 16 * T + m * 16, transposed(y[i][0]), transposed(y[i][1]));
+  }
+  hand_over<l>(c, c.work + tables.layout.y[l], y_place(l), l);
+}
+
+// dx = (dy w) * slope(x), for the tensor after layer l - 1, and this tile's sums over its rows.
+template <int l>
+RN_DEVICE void backward(const Context& c, const Word (&y)[2][2], Long* deep) {
+  constexpr int T = tiles(l - 1);
+  if (l < kLayers - 1) barrier_wait(arrived(c, 8 + l), c.parity);
+  const Word scratch = product<T, T == 4 ? 2 : T, true, width(l) / 16, dgrad_steps(l), weight_slab(l), slab(l)>(
+      c, kSchedule.dgrad[l], dy_place(l), act_bytes(l));
+  Byte* tensor = c.work + tables.layout.dy[l - 1];
+  float* sums = (float*)(c.work + tables.layout.dbias[l - 1]);
+#pragma unroll
+  for (int i = 0; i < tiles_of_warp<T>(); ++i) {
+    const int tile = c.warp + 8 * i, m = tile / kRowGroups, r = tile % kRowGroups;
+    if (T * kRowGroups % 8 != 0 && tile >= T * kRowGroups) break;
+    float v[4];
+    gather_partials<T>(c, scratch, tile, v);
+    const int feature = c.rank * 16 * T + m * 16;
+    const Word low = pack(v[0] * activation_slope(unpack_low(y[i][0])), v[1] * activation_slope(unpack_high(y[i][0])));
+    const Word high = pack(v[2] * activation_slope(unpack_low(y[i][1])), v[3] * activation_slope(unpack_high(y[i][1])));
+    float a = unpack_low(low) + unpack_high(low), b = unpack_low(high) + unpack_high(high);
+#pragma unroll
+    for (int d = 1; d <= 2; d *= 2) {
+      a += __shfl_xor_sync(~0u, a, d);
+      b += __shfl_xor_sync(~0u, b, d);
+    }
+    if ((c.lane & 3) == 0) {
+      float* to = sums + (c.cluster * kRowGroups + r) * width(l - 1) + feature + (c.lane >> 2);
+      to[0] = a;
+      to[8] = b;
+    }
+    store_tile(c, tensor, r, feature, transposed(low), transposed(high));
+  }
+  if (l > 2) {
+    hand_over<l - 1>(c, tensor, dy_place(l - 1), 8 + l - 1);
+  } else {
+    fence_async_global();
+    fence_async_shared();
+    team_sync();
+  }
+  // Layers from 2 on may begin their weight gradients (l == 3), or the first one (l == 2).
+  if (l <= 3 && c.thread == 0) signal(deep + (l == 3 ? 0 : 16), 1);
+}
+
+}  // namespace mlp
+}  // namespace rn

@@ -1,0 +1,199 @@
+// Weight gradients and the optimizer. A block owns one tile of the first weight and at most one of
+// the others for the whole launch: masters and moments stay in its registers and shared memory.
+//
+// An update happens twice. `propose` computes the new fp16 weights, while other blocks may still find
+// a gradient that is not finite, and writes them beside the old ones; one barrier then tells all
+// blocks the verdict and that the weights are there. `accept` repeats the arithmetic and keeps the
+// result, while the next step's first weights are on their way. After a refusal nothing was changed.
+#pragma once
+
+#include "mlp_persistent_arguments.cuh"
+#include "mlp_persistent_chain.cuh"
+
+namespace rn {
+namespace mlp {
+
+struct Rates { float lr, inverse1, root2, inverse_scale; };
+
+RN_DEVICE Rates load_rates(Word shared, int parity) {
+  float f[4];
+  load_shared4(f, shared + kRates + parity * 32);
+  return {f[0], f[1], f[2], f[3]};
+}
+
+// The new weight; the moments are replaced. Every rounding is spelled out: both passes must agree.
+template <bool kDecays>
+RN_DEVICE float updated(const Arguments& a, const Rates& r, float w, float g, float& m, float& v) {
+  g = __fmul_rn(g, r.inverse_scale);
+  if (a.max_abs != 0.0f) g = g > a.max_abs ? a.max_abs : (g < -a.max_abs ? -a.max_abs : g);
+  const float decay = kDecays ? a.weight_decay : 0.0f;
+  if (RN_RULE == 3 || RN_RULE == 4) {
+    if (RN_RULE == 3) g = __fmaf_rn(decay, w, g);
+    m = __fmaf_rn(a.beta1, m, __fmul_rn(a.rest1, g));
+    v = __fmaf_rn(a.beta2, v, __fmul_rn(a.rest2, __fmul_rn(g, g)));
+    float root, direction;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(direction) : "f"(__fmaf_rn(root, r.root2, a.eps)));
+    direction = __fmul_rn(__fmul_rn(m, r.inverse1), direction);
+    if (RN_RULE == 4) direction = __fmaf_rn(decay, w, direction);
+    return __fmaf_rn(-r.lr, direction, w);
+  }
+  g = __fmaf_rn(decay, w, g);
+  if (RN_RULE == 0) return __fmaf_rn(-r.lr, g, w);
+  m = __fmaf_rn(a.momentum, m, g);
+  return __fmaf_rn(-r.lr, RN_RULE == 2 ? __fmaf_rn(a.momentum, m, g) : m, w);
+}
+static_assert(RN_RULE >= 0 && RN_RULE <= 4, "rule: sgd, momentum, nesterov, adam or adamw");
+
+constexpr bool kHasM = RN_RULE != 0, kHasV = RN_RULE >= 3;
+
+// Element e of a thread in n8 tile j: row +8 for e >= 2, column +1 for odd e.
+template <int kColumns, bool kInRegisters>
+struct Tile {
+  float w[kColumns][4];
+  float moment[kInRegisters ? 2 : 1][kInRegisters ? kColumns : 1][4];
+  Word g[kColumns][2];
+  int layer, row, column;  // of element 0; layer 0: none
+  int place, row_step, jump, first_left;  // of the compute weights
+  bool stored;
+  Word shared;  // moments, if not in registers
+
+  RN_DEVICE void load_moments(int j, float (&m)[4], float (&v)[4]) {
+    if (kInRegisters) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) m[e] = moment[0][kInRegisters ? j : 0][e], v[e] = moment[kInRegisters ? 1 : 0][kInRegisters ? j : 0][e];
+    } else {
+      load_shared4(m, shared + j * 4096);
+      load_shared4(v, shared + (kColumns + j) * 4096);
+    }
+  }
+  RN_DEVICE void store_moments(int j, const float (&m)[4], const float (&v)[4]) {
+    if (kInRegisters) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) moment[0][kInRegisters ? j : 0][e] = m[e], moment[kInRegisters ? 1 : 0][kInRegisters ? j : 0][e] = v[e];
+    } else {
+      store_shared4(shared + j * 4096, m);
+      store_shared4(shared + (kColumns + j) * 4096, v);
+    }
+  }
+  RN_DEVICE static float half(const Word (&g)[2], int e) { return e & 1 ? unpack_high(g[e / 2]) : unpack_low(g[e / 2]); }
+
+  // Rounds a sum to the raw fp16 gradient; `flag` remembers a value that is not finite.
+  RN_DEVICE Word round(const float (&sum)[kColumns][4], Word flag) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        g[j][h] = pack(sum[j][2 * h], sum[j][2 * h + 1]);
+        flag = taint(flag, g[j][h]);
+      }
+    return flag;
+  }
+
+  // Masters as fp16, or with kUpdate what they would become, into a set of compute weights. A warp's
+  // eight rows of an n8 tile are one 128-byte block.
+  template <bool kUpdate>
+  RN_DEVICE void propose(const Arguments& a, const Rates& r, Byte* set) {
+    if (!stored) return;
+    Byte* to = set + place;
+    int left = first_left;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      float fresh[4], m[4], v[4];
+      if (kUpdate) load_moments(j, m, v);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) fresh[e] = kUpdate ? updated<true>(a, r, w[j][e], half(g[j], e), m[e], v[e]) : w[j][e];
+      *(Word*)to = pack(fresh[0], fresh[1]);
+      *(Word*)(to + row_step) = pack(fresh[2], fresh[3]);
+      to += 128;
+      if (--left == 0) to += jump, left = row_step >> 7;
+    }
+  }
+
+  RN_DEVICE void accept(const Arguments& a, const Rates& r) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      float m[4], v[4];
+      load_moments(j, m, v);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) w[j][e] = updated<true>(a, r, w[j][e], half(g[j], e), m[e], v[e]);
+      store_moments(j, m, v);
+    }
+  }
+
+  // Where this thread's elements lie: tile origin (n0, k0) of layer l, 0 for none.
+  RN_DEVICE void set_up(const Context& c, int l, int n0, int k0, int columns, int rows, int slab_width) {
+    layer = l, row = n0 + (c.warp & 3) * 16 + (c.lane >> 2);
+    column = k0 + (c.warp >> 2) * columns + 2 * (c.lane & 3);
+    stored = l != 0 && row < rows;
+    row_step = slab_width * 16, jump = (rows / 8 - 1) * row_step;
+    const int k = column & ~7, in = k % slab_width;
+    first_left = (slab_width - in) / 8;
+    place = ((k / slab_width * (rows / 8) + row / 8) * (slab_width / 8) + in / 8) * 128 + c.lane * 4;
+  }
+
+  // Masters and moments, and back: row-major (out, in) fp32, rows and columns as the model has them.
+  RN_DEVICE void load(const Arguments& a) {
+    for_each(a, false);
+  }
+  RN_DEVICE void store(const Arguments& a) {
+    for_each(a, true);
+  }
+  RN_DEVICE void for_each(const Arguments& a, bool back) {
+    const int rows = layer ? tables.model[layer] : 0, columns = layer ? tables.model[layer - 1] : 0;
+    float* masters = (float*)(a.state + a.weight[layer]);
+    float* first = (float*)(a.state + a.weight_m[layer]);
+    float* second = (float*)(a.state + a.weight_v[layer]);
+    unsigned short* rounded = (unsigned short*)(a.state + a.weight_half[layer]);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      float m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
+      if (back) load_moments(j, m, v);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int n = row + e / 2 * 8, k = column + 8 * j + (e & 1);
+        const bool real = n < rows && k < columns;
+        const long long at = (long long)n * columns + k;
+        if (back) {
+          if (!real) continue;
+          masters[at] = w[j][e];
+          if (kHasM) first[at] = m[e];
+          if (kHasV) second[at] = v[e];
+          rounded[at] = (unsigned short)pack(w[j][e], 0.0f);
+        } else {
+          w[j][e] = real ? masters[at] : 0.0f;
+          if (kHasM) m[e] = real ? first[at] : 0.0f;
+          if (kHasV) v[e] = real ? second[at] : 0.0f;
+        }
+      }
+      if (!back) store_moments(j, m, v);
+    }
+  }
+};
+
+// Product of a gradient and the layer's input over the rows of the batch, both rows by features.
+// first: 2 row groups a step; gradient rows are 1,024 bytes, input rows kInputBytes.
+template <int kColumns, int kSteps, int kInputBytes>
+RN_DEVICE void accumulate(const Context& c, Word gradient, Word input, float (&sum)[kColumns][4]) {
+  const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
+  const Word at = gradient + high * 1024 + odd * 128 + (c.warp & 3) * 256 + row;
+  const Word bt = input + odd * kInputBytes + high * 128 + row;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    Word a[4];
+    load_blocks_transposed(a, at + s * 2048);
+#pragma unroll
+    for (int j = 0; j < kColumns; j += 2) {
+      Word b[4];
+      if (j + 1 < kColumns)
+        load_blocks_transposed(b, bt + s * 2 * kInputBytes + j * 128);
+      else
+        load_two_transposed(b[0], b[1], bt - high * 128 + s * 2 * kInputBytes + j * 128);
+      multiply_add(sum[j], a, b[0], b[1]);
+      if (j + 1 < kColumns) multiply_add(sum[j + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+}  // namespace mlp
+}  // namespace rn
