@@ -5,9 +5,12 @@ Data sets: :class:`ArrayDataset` in memory, read by :func:`load_digits` (shipped
 :class:`FolderDataset`, :class:`TarDataset` or :class:`DtsBlocks`.
 
 Batches: :func:`loader` turns a data set into an iterator of ``(images, labels)``, after the
-transforms and a :class:`Normalization`.
+transforms and a :class:`Normalization`. A :class:`TransferStation` moves them to a device through
+two host slots; a :class:`Preprocessor` configures all of this in a chain of calls. The pipeline
+that runs on the device is in ``renaissance.data.device_pipeline``, the only module that needs jax.
 """
 
+from renaissance.data.catalog import open_dts
 from renaissance.data.cifar import load_cifar, read_cifar, write_cifar
 from renaissance.data.dataset import ArrayDataset
 from renaissance.data.digits import DIGITS, load_digits
@@ -26,6 +29,8 @@ from renaissance.data.normalization import (
     NO_NORM,
     Normalization,
 )
+from renaissance.data.preprocessor import Preprocessor, PreprocessorConfig
+from renaissance.data.transfer import TransferStation
 from renaissance.data.transforms import (
     CenterCrop,
     ColorJitter,
@@ -67,6 +72,8 @@ __all__ = [
     "Loader",
     "Normalization",
     "Pad",
+    "Preprocessor",
+    "PreprocessorConfig",
     "RandomAutocontrast",
     "RandomCrop",
     "RandomErasing",
@@ -78,12 +85,14 @@ __all__ = [
     "Resize",
     "TarDataset",
     "Transform",
+    "TransferStation",
     "decode_all",
     "load_cifar",
     "load_digits",
     "load_idx",
     "load_mnist",
     "loader",
+    "open_dts",
     "read_cifar",
     "read_dts",
     "read_idx",

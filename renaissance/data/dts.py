@@ -111,8 +111,36 @@ def read_dts(path: str | os.PathLike[str], *, name: str = "") -> ArrayDataset:
             f"{path}: checksum of {header.total_bytes} payload bytes is {crc:08x}, expected "
             f"{header.crc32:08x}"
         )
+    return dataset_of(header, np.frombuffer(payload, np.uint8), path, name)
+
+
+def map_dts(path: str | os.PathLike[str], *, name: str = "") -> ArrayDataset:
+    """Open a small DTS file without reading its pictures: they come from the disk when touched.
+
+    The sizes are checked, the checksum is not: that would read everything.
+
+    Raises:
+        FileNotFoundError, FormatError: As :func:`read_dts`; also a gzipped file.
+    """
+    path = Path(path)
+    header = read_dts_header(path)
+    size = path.stat().st_size
+    check_small_header(header, min(size, SMALL_HEADER), path)
+    if size != SMALL_HEADER + header.total_bytes:
+        what = "truncated" if size < SMALL_HEADER + header.total_bytes else "too long"
+        raise FormatError(
+            f"{path}: {what}, {size} bytes where its header promises "
+            f"{SMALL_HEADER + header.total_bytes}"
+        )
+    if not header.num_samples:
+        return read_dts(path, name=name)
+    content = np.memmap(path, np.uint8, "r", SMALL_HEADER, (header.total_bytes,))
+    return dataset_of(header, content, path, name)
+
+
+def dataset_of(header: DtsHeader, content: np.ndarray, path: Path, name: str) -> ArrayDataset:
+    """The data set in a payload."""
     n = header.num_samples
-    content = np.frombuffer(payload, np.uint8)
     images = content[n:].reshape(n, header.height, header.width, header.channels)
     split = "train" if header.is_training else "val"
     label = name or f"{header.dataset_type.lower() or path.stem}/{split}"

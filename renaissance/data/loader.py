@@ -17,6 +17,7 @@ from renaissance.data.encoded import EncodedDataset
 from renaissance.data.engine import Dataset, Preparation, make_engine
 from renaissance.data.normalization import Normalization, check_float, normalization_of
 from renaissance.data.transforms import Transform, check_chain
+from renaissance.data.workers import PATIENCE_SECONDS
 
 MOST_SEED = 2**64 - 1
 MOST_EPOCH = 2**32 - 1
@@ -56,6 +57,21 @@ class Loader:
         self.prefetch = prefetch
         self.engine = make_engine(dataset, preparation)
         self.image_shape = self.engine.after
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """Applied in order, before the normalisation."""
+        return self.preparation.transforms
+
+    @property
+    def normalization(self) -> Normalization:
+        """What ends the chain."""
+        return self.preparation.normalization
+
+    @property
+    def seed(self) -> int:
+        """Of every random decision."""
+        return self.preparation.seed
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -149,13 +165,20 @@ class Prefetcher(Generic[Item]):
     def __next__(self) -> Item:
         if self._done:
             raise StopIteration
-        is_item, value = self._queue.get()
+        is_item, value = self._take()
         if is_item:
             return value  # type: ignore[return-value]
         self.close()
         if value is not None:
             raise value  # type: ignore[misc]
         raise StopIteration
+
+    def _take(self) -> tuple[bool, Item | BaseException | None]:
+        while True:  # short waits: an interrupt is noticed whichever thread the system gives it to
+            try:
+                return self._queue.get(timeout=PATIENCE_SECONDS)
+            except queue.Empty:
+                continue
 
     def close(self) -> None:
         """Stop the thread and wait for it."""

@@ -11,6 +11,7 @@ from itertools import count as counter
 from renaissance.core.errors import check_int
 
 MOST_WORKERS = 4096
+PATIENCE_SECONDS = 0.25
 
 
 class ThreadWorkers:
@@ -45,8 +46,13 @@ class ThreadWorkers:
                 item(position)
 
         tasks = [self._pool.submit(stride, k) for k in range(min(self.workers, count))]
+        pending = set(tasks)
         try:
-            wait(tasks, return_when=FIRST_EXCEPTION)
+            # short waits: an interrupt is noticed whichever thread the system gives it to
+            while pending:
+                done, pending = wait(pending, PATIENCE_SECONDS, FIRST_EXCEPTION)
+                if any(task.exception() is not None for task in done):
+                    break
         finally:  # also when the caller is interrupted while it waits
             stop.set()
             wait(tasks)
