@@ -1,6 +1,6 @@
 """The graph computes the network's gradient, and does so inside the planned bytes.
 
-A numpy interpreter gives every operation its plainest meaning. In float64 the gradients of the graph
+A numpy interpreter gives every operation its plainest meaning. In float64 the graph's gradients
 are compared with finite differences of its own loss; in the planned bytes, which start as NaN, the
 result must not depend on where tensors lie or whose bytes they take over.
 """

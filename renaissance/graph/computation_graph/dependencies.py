@@ -32,6 +32,10 @@ class _History:
             waits.update(self._readers.get(k, ()))
             if k in self._writer:
                 waits.add(self._writer[k])
+        if isinstance(key, Region):  # whoever touches one of its tensors now waits for this node
+            for tensor in self._tensors.pop(key, ()):
+                self._writer.pop(tensor, None)
+                self._readers.pop(tensor, None)
         self._writer[key] = index
         self._readers[key] = []
         self._remember(key)

@@ -77,7 +77,7 @@ _COMPUTE = (
             _operation(
                 f"{conv}_statistics_forward",
                 "x w prev_mean prev_var",
-                f"y {_STATISTICS} workspace partial",
+                f"y {_STATISTICS} partial workspace?",
             ),
             # inference: y = act(conv(x, w) scale + bias + shortcut)
             _operation(f"{conv}_affine_forward", "x w scale bias shortcut?", "y workspace?"),
