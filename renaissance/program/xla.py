@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from renaissance.core.errors import fail
-from renaissance.core.types import Precision, Region, Shape
+from renaissance.core.types import Precision, Region
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.inference import infer
 from renaissance.lowering.state import ArrayState, owned
@@ -128,7 +128,7 @@ class XlaBackend:
             {Region.R_RESULT_ACCUMULATED: {n: owned(0.0, np.float32) for n in sums}}
         )
 
-    def executable(self, name: str, shape: Shape) -> Executable:
+    def executable(self, name: str, shape: tuple[int, ...]) -> Executable:
         """An executable that has run or been compiled, for inspection.
 
         Raises:
