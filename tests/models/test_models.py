@@ -39,6 +39,14 @@ PARAMETERS = {
     "resnet34": 21_797_672,
     "resnet50": 25_557_032,
     "mobilenet_v2": 3_504_872,
+    # as published without the biases of the convolutions
+    "lenet": 61_706 - (6 + 16),
+    # filters, and two values for every channel that is normalised
+    "nin": (25 * 3 + 160) * 192
+    + 160 * 96
+    + (25 * 96 + 2 * 192) * 192
+    + (9 * 192 + 192 + 10) * 192
+    + 2 * (192 + 160 + 96 + 3 * 192 + 2 * 192 + 10),
 }
 
 # Multiply-adds at 224x224 in 10^9, as torchvision states them with its weights.

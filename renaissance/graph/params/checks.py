@@ -12,6 +12,7 @@ Check = Callable[[str, Any], Any]
 
 
 def flag(name: str, value: Any) -> bool:
+    """Return ``value`` if it is a bool; numbers do not pass for one."""
     return value if isinstance(value, bool) else fail(TypeError, name, value, "True or False")
 
 
