@@ -17,6 +17,7 @@ import numpy as np
 
 from renaissance.core.errors import FormatError, check_int
 from renaissance.data import codec
+from renaissance.data.dataset import check_labels
 from renaissance.data.dts_header import USED_BYTES, DtsHeader
 from renaissance.data.encoded import EncodedDataset
 
@@ -186,6 +187,7 @@ class DtsBlocks(EncodedDataset):
                     f"{path}: its blocks hold {len(labels)} samples, expected "
                     f"{self.header.num_samples} as its header says"
                 )
+            check_labels(str(path), labels, len(labels), self.header.num_classes)
             self.block_sizes = [len(table[0]) for table in tables]
             split = "train" if self.header.is_training else "val"
             super().__init__(
@@ -195,7 +197,7 @@ class DtsBlocks(EncodedDataset):
                 name=f"{self.header.dataset_type.lower()}/{split}" if name is None else name,
             )
         except BaseException as error:
-            os.close(self._file)
+            self.close()
             if isinstance(error, ValueError) and not isinstance(error, FormatError):
                 raise FormatError(f"{path}: {error}") from error
             raise

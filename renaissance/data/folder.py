@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import tarfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from renaissance.core.errors import FormatError
 from renaissance.data.encoded import EncodedDataset
@@ -100,17 +101,16 @@ class TarDataset(EncodedDataset):
         self._path = Path(path)
         if not self._path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tar of class folders")
-        members = read_members(self._path)
-        prefixes = sorted({str(PurePosixPath(m).parent.parent) for m in members})
-        if prefix is None:
+        wanted = None if prefix is None else posixpath.normpath(prefix)
+        members, prefixes = read_members(self._path, wanted)
+        if wanted is None:
             if len(prefixes) != 1:
                 raise FormatError(f"{path}: class folders in {prefixes}, choose one as prefix")
-            prefix = prefixes[0]
-        wanted = str(PurePosixPath(prefix))
-        chosen = sorted(m for m in members if str(PurePosixPath(m).parent.parent) == wanted)
-        if not chosen:
+            wanted = prefixes[0]
+        if not members:
             raise FormatError(f"{path}: no pictures under {prefix!r}, there are {prefixes}")
-        folders = [PurePosixPath(m).parent.name for m in chosen]
+        chosen = sorted(members)
+        folders = [posixpath.basename(posixpath.dirname(m)) for m in chosen]
         classes = sorted(set(folders))
         index = {folder: label for label, folder in enumerate(classes)}
         self._members = chosen
@@ -119,7 +119,7 @@ class TarDataset(EncodedDataset):
             [index[folder] for folder in folders],
             len(classes),
             channels=channels,
-            name=name if name is not None else f"{self._path.name}:{prefix}",
+            name=name if name is not None else f"{self._path.name}:{wanted}",
             class_names=tuple(classes),
         )
 
@@ -130,30 +130,35 @@ class TarDataset(EncodedDataset):
         return f"{self._path}:{self._members[index]}"
 
 
-def read_members(path: Path) -> dict[str, bytes]:
-    """The pictures of a tar, by member name."""
+def read_members(path: Path, wanted: str | None) -> tuple[dict[str, bytes], list[str]]:
+    """The pictures of a tar by member name, of one prefix if wanted; and all prefixes there are."""
     members: dict[str, bytes] = {}
+    prefixes: set[str] = set()
     try:
-        with tarfile.open(path, "r:*") as archive:
+        with tarfile.open(path, "r|*") as archive:  # as a stream: once through, no seeking
             for member in archive:
-                ending = os.path.splitext(member.name)[1].lower()
+                ending = posixpath.splitext(member.name)[1].lower()
                 if not member.isfile() or ending not in ENDINGS:
+                    continue
+                name = posixpath.normpath(member.name)
+                prefix = posixpath.dirname(posixpath.dirname(name)) or "."
+                prefixes.add(prefix)
+                if wanted not in (None, prefix):
                     continue
                 stream = archive.extractfile(member)
                 content = b"" if stream is None else read_member(stream, member.size)
                 if len(content) != member.size:
                     raise FormatError(
-                        f"{path}: truncated, {member.name} has {len(content)} of "
-                        f"{member.size} bytes"
+                        f"{path}: truncated, {name} has {len(content)} of {member.size} bytes"
                     )
-                members[str(PurePosixPath(member.name))] = content
+                members[name] = content
     except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{path}: damaged tar archive ({error})") from error
-    if not members:
+    if not prefixes:
         raise FormatError(f"{path}: no .jpg, .jpeg or .png in it")
-    return members
+    return members, sorted(prefixes)
 
 
 def read_member(stream, size: int) -> bytes:  # type: ignore[no-untyped-def]

@@ -1,0 +1,366 @@
+"""CIFAR binary, class folders, tars, and DTS of blocks: round trips and damage."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tarfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_samples import encoded_noise, noise_dataset, real_data, smooth_picture
+
+from renaissance.core.errors import FormatError
+from renaissance.data import (
+    ArrayDataset,
+    DtsBlocks,
+    FolderDataset,
+    TarDataset,
+    decode_all,
+    load_cifar,
+    load_mnist,
+    read_cifar,
+    read_dts,
+    read_idx,
+    write_cifar,
+    write_dts,
+    write_dts_blocks,
+    write_idx,
+)
+from renaissance.data.cifar import COARSE
+from renaissance.data.codec import decode, image_size
+from renaissance.data.dts import map_dts
+
+
+@pytest.fixture
+def jpeg():
+    pytest.importorskip("cv2")
+    return pytest.importorskip("simplejpeg")
+
+
+def make_folders(root: Path, jpeg, splits: tuple[str, ...] = ("train",)) -> Path:
+    """Three classes with 3, 2 and 4 pictures of 8x10 pixels."""
+    for split in splits:
+        for name, count in (("cat", 3), ("ant", 2), ("dog", 4)):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                picture = smooth_picture(8, 10, 3, i + len(name) + ord(name[0]))
+                (folder / f"{i:02}.jpg").write_bytes(jpeg.encode_jpeg(picture, quality=95))
+    return root
+
+
+# -- CIFAR --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+def test_cifar_round_trip(tmp_path: Path, classes: int) -> None:
+    data = noise_dataset(5, 32, 32, 3, classes)
+    write_cifar(tmp_path / "a.bin", data)
+    back = read_cifar(tmp_path / "a.bin", classes=classes)
+    np.testing.assert_array_equal(back.images, data.images)
+    np.testing.assert_array_equal(back.labels, data.labels)
+
+
+def test_cifar_layout_is_label_then_planes(tmp_path: Path) -> None:
+    data = noise_dataset(2, 32, 32, 3, 100)
+    write_cifar(tmp_path / "a.bin", data)
+    record = (tmp_path / "a.bin").read_bytes()[: 2 + 3072]
+    label = int(data.labels[0])
+    assert record[:2] == bytes([COARSE[label], label])
+    for plane in range(3):
+        part = record[2 + 1024 * plane : 2 + 1024 * (plane + 1)]
+        assert part == data.images[0, :, :, plane].tobytes()
+
+
+def test_cifar_splits_by_their_usual_names(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    parts = [noise_dataset(2 + i, 32, 32, 3, seed=i) for i in range(6)]
+    for i in range(5):
+        write_cifar(folder / f"data_batch_{i + 1}.bin", parts[i])
+    write_cifar(folder / "test_batch.bin", parts[5])
+    train, val = load_cifar(tmp_path), load_cifar(folder, train=False)
+    assert (len(train), len(val)) == (2 + 3 + 4 + 5 + 6, 7)
+    np.testing.assert_array_equal(train.images[2:5], parts[1].images)
+    (folder / "data_batch_3.bin").unlink()
+    with pytest.raises(FileNotFoundError, match="data_batch_3.bin"):
+        load_cifar(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b[:-1], "6145 bytes, expected a multiple of 3073 .* 1 whole records and 3072"),
+        (lambda b: b + b"\0", "6147 bytes"),
+        (lambda b: b"", "0 bytes"),
+        (lambda b: bytes([10]) + b[1:], "label of sample 0 is 10, expected 0 to 9"),
+    ],
+)
+def test_damaged_cifar(tmp_path: Path, change, message: str) -> None:
+    write_cifar(tmp_path / "a.bin", noise_dataset(2, 32, 32, 3))
+    (tmp_path / "a.bin").write_bytes(change((tmp_path / "a.bin").read_bytes()))
+    with pytest.raises(FormatError, match=message):
+        read_cifar(tmp_path / "a.bin")
+
+
+# -- folders and tars ----------------------------------------------------------------------------
+
+
+def test_a_folder_is_sorted_by_class_and_name(tmp_path: Path, jpeg) -> None:
+    data = FolderDataset(make_folders(tmp_path, jpeg) / "train")
+    assert data.class_names == ("ant", "cat", "dog")
+    assert data.labels.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert data.where(2).endswith("train/cat/00.jpg")
+    assert data.decode(2).shape == (8, 10, 3)
+    grey = FolderDataset(tmp_path / "train", channels=1)
+    assert grey.decode(2).shape == (8, 10, 1)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_a_tar_reads_like_its_folder(tmp_path: Path, jpeg, mode: str) -> None:
+    make_folders(tmp_path / "tree", jpeg, ("train", "test"))
+    with tarfile.open(tmp_path / "a.tar", mode) as archive:
+        archive.add(tmp_path / "tree", ".")
+    data = TarDataset(tmp_path / "a.tar", prefix="train")
+    folder = FolderDataset(tmp_path / "tree" / "train")
+    assert data.class_names == folder.class_names
+    np.testing.assert_array_equal(data.labels, folder.labels)
+    assert [data.read(i) for i in range(9)] == [folder.read(i) for i in range(9)]
+    with pytest.raises(FormatError, match=r"class folders in \['test', 'train'\], choose one"):
+        TarDataset(tmp_path / "a.tar")
+    with pytest.raises(FormatError, match="no pictures under 'val'"):
+        TarDataset(tmp_path / "a.tar", prefix="val")
+
+
+def test_what_is_no_folder_of_classes(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        FolderDataset(tmp_path / "none")
+    with pytest.raises(FormatError, match="no folders in it"):
+        FolderDataset(tmp_path)
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(FormatError, match="1 folders but no .jpg"):
+        FolderDataset(tmp_path)
+    (tmp_path / "a.tar").write_bytes(b"no tar at all")
+    with pytest.raises(FormatError, match="damaged tar"):
+        TarDataset(tmp_path / "a.tar")
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("empty.txt"), io.BytesIO())
+    with pytest.raises(FormatError, match="no .jpg, .jpeg or .png in it"):
+        TarDataset(tmp_path / "b.tar")
+
+
+# -- codecs --------------------------------------------------------------------------------------
+
+
+def test_png_is_exact_and_jpeg_is_close(jpeg) -> None:
+    cv2 = pytest.importorskip("cv2")
+    picture = smooth_picture(20, 30, 3, 1)
+    png = cv2.imencode(".png", picture[..., ::-1])[1].tobytes()
+    assert image_size(png) == (20, 30)
+    np.testing.assert_array_equal(decode(png), picture)
+    packed = jpeg.encode_jpeg(picture, quality=95, colorsubsampling="444")
+    assert np.abs(decode(packed).astype(int) - picture).mean() < 3
+    assert decode(packed, 1).shape == decode(png, 1).shape == (20, 30, 1)
+
+
+def test_a_grey_jpeg_has_the_declared_channels(jpeg) -> None:
+    packed = jpeg.encode_jpeg(smooth_picture(9, 7, 1, 2), colorspace="GRAY", quality=95)
+    colour = decode(packed, 3)
+    assert colour.shape == (9, 7, 3)
+    np.testing.assert_array_equal(colour[..., 0], colour[..., 2])
+
+
+def test_headers_cannot_promise_more_than_their_bytes_hold(jpeg) -> None:
+    cv2 = pytest.importorskip("cv2")
+    packed = bytearray(jpeg.encode_jpeg(smooth_picture(16, 16, 3, 3)))
+    frame = packed.index(b"\xff\xc0")
+    packed[frame + 5 : frame + 9] = b"\xf0\0\xf0\0"
+    with pytest.raises(FormatError, match="promises 61440x61440 pixels"):
+        decode(bytes(packed))
+    png = bytearray(cv2.imencode(".png", smooth_picture(4, 4, 3, 3))[1].tobytes())
+    png[16:24] = struct.pack(">II", 2**31 - 1, 2**31 - 1)
+    with pytest.raises(FormatError, match="promises 2147483647x2147483647 pixels"):
+        decode(bytes(png))
+    with pytest.raises(FormatError, match="expected a JPEG or PNG"):
+        decode(b"GIF89a")
+
+
+# -- DTS of blocks -------------------------------------------------------------------------------
+
+
+def test_blocks_keep_every_byte(tmp_path: Path, jpeg) -> None:
+    data = encoded_noise(40)
+    header = write_dts_blocks(tmp_path / "a.dts", data, is_training=True, bytes_per_block=4096)
+    assert header.num_blocks > 3 and header.compression_ratio == 1.0
+    back = DtsBlocks(tmp_path / "a.dts")
+    assert [back.read(i) for i in range(40)] == data.content
+    np.testing.assert_array_equal(back.labels, data.labels)
+    assert (back.num_classes, back.channels, back.name) == (10, 3, "imagenet/train")
+    assert sum(back.block_sizes) == 40 and max(back.block_sizes) == header.max_per_block
+    assert header.max_area == max(h * w for h, w in map(image_size, data.content))
+    back.verify()
+    back.close()
+
+
+def test_block_layout_byte_by_byte(tmp_path: Path, jpeg) -> None:
+    data = encoded_noise(3)
+    write_dts_blocks(tmp_path / "a.dts", data, is_training=False)
+    content = (tmp_path / "a.dts").read_bytes()
+    area = 16 << 20
+    assert len(content) == 2 * area
+    assert content[:4] == b".DTS" and not any(content[144:area])
+    assert struct.unpack_from("<I", content, 80) == (area,)
+    block = content[area:]
+    assert struct.unpack_from("<4sII", block) == (b"LV0B", 0, 3)
+    table = struct.unpack_from("<3I3I3i", block, 12)
+    sizes = [len(picture) for picture in data.content]
+    assert list(table[:3]) == [48, 48 + sizes[0], 48 + sizes[0] + sizes[1]]
+    assert list(table[3:6]) == sizes and list(table[6:]) == [0, 1, 2]
+    assert block[48:][: sum(sizes)] == b"".join(data.content)
+    assert struct.unpack_from("<I", content, 140) == (zlib.crc32(block),)
+
+
+def test_higher_levels_are_smaller_and_still_pictures(tmp_path: Path, jpeg) -> None:
+    data = encoded_noise(10)
+    data.content = [jpeg.encode_jpeg(smooth_picture(60, 60, 3, i), quality=99) for i in range(10)]
+    ratios = []
+    for level in range(4):
+        path = tmp_path / f"{level}.dts"
+        ratios.append(
+            write_dts_blocks(
+                path, data, is_training=True, level=level, bytes_per_block=1 << 16
+            ).compression_ratio
+        )
+        back = DtsBlocks(path)
+        assert back.header.compress_level == level
+        for i in range(10):
+            error = np.abs(back.decode(i).astype(int) - data.decode(i)).mean()
+            assert error < 6
+        back.close()
+    assert ratios[0] == 1 and ratios[0] > ratios[1] > ratios[2] > ratios[3]
+
+
+def test_a_picture_too_large_for_a_block_is_named(tmp_path: Path, jpeg) -> None:
+    data = encoded_noise(3)
+    data.content[1] = jpeg.encode_jpeg(noise_dataset(1, 80, 80, 3).images[0], quality=100)
+    with pytest.raises(FormatError, match=r"sample 1 \(picture-1\) has \d+ bytes, a block of 4096"):
+        write_dts_blocks(tmp_path / "a.dts", data, is_training=True, bytes_per_block=4096)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "message"),
+    [
+        (0, b"X", "magic is b'XDTS'"),
+        (52, b"\x07", "its blocks hold 6 samples, expected 7"),
+        (64, b"\x09", "payload bytes after"),
+        (28, b"\x05", "label of sample 5 is 5, expected 0 to 4"),
+        (4096, b"X", "block 0 begins with b'XV0B'"),
+        (4100, b"\x01", "block 0 has id 1"),
+        (4104, b"\xff\xff", "claims 65535 samples"),
+        (4108, b"\xff\xff", "sample 0 lies at 65535"),
+        (4108, b"\x00", "expected inside 84 to 4096"),
+    ],
+)
+def test_damaged_blocks_say_what_is_wrong(tmp_path, jpeg, at, new, message) -> None:
+    path = tmp_path / "a.dts"
+    data = encoded_noise(6)
+    data.content = [c[:20] for c in data.content]
+    data.content = [jpeg.encode_jpeg(smooth_picture(4, 4, 3, i), quality=20) for i in range(6)]
+    write_dts_blocks(path, data, is_training=True, bytes_per_block=4096 * 2)
+    content = bytearray(path.read_bytes())
+    if at >= 4096:
+        at += 4096
+        message = message.replace("84 to 4096", "84 to 8192")
+    content[at : at + len(new)] = new
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=message) as caught:
+        DtsBlocks(path)
+    assert str(path) in str(caught.value)
+
+
+def test_truncated_blocks_and_a_wrong_checksum(tmp_path: Path, jpeg) -> None:
+    path = tmp_path / "a.dts"
+    write_dts_blocks(path, encoded_noise(6), is_training=True, bytes_per_block=8192)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(FormatError, match=f"truncated, {len(content) - 1} bytes .* {len(content)}"):
+        DtsBlocks(path)
+    path.write_bytes(content + b"\0")
+    with pytest.raises(FormatError, match="too long"):
+        DtsBlocks(path)
+    path.write_bytes(content[:-1] + b"\1")
+    data = DtsBlocks(path)
+    with pytest.raises(FormatError, match="checksum of"):
+        data.verify()
+    data.close()
+    write_dts(path, noise_dataset(2, 3, 3, 1), is_training=True)
+    with pytest.raises(FormatError, match="0 blocks of 0 bytes"):
+        DtsBlocks(path)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        DtsBlocks(tmp_path / "nowhere")
+
+
+# -- decoding whole sets, mapping, and the real data ----------------------------------------------
+
+
+def test_decode_all_takes_pictures_of_one_size(tmp_path: Path, jpeg) -> None:
+    data = decode_all(FolderDataset(make_folders(tmp_path, jpeg) / "train"))
+    assert data.images.shape == (9, 8, 10, 3) and data.num_classes == 3
+    with pytest.raises(FormatError, match=r"sample \d+ \(picture-\d+\) is \d+x\d+ but the first"):
+        decode_all(encoded_noise(5))
+
+
+def test_a_mapped_dts_is_the_same_without_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.dts"
+    data = noise_dataset(9, 5, 4, 3)
+    write_dts(path, data, is_training=True)
+    mapped = map_dts(path)
+    assert isinstance(mapped.images.base, np.memmap) or isinstance(mapped.images, np.memmap)
+    np.testing.assert_array_equal(mapped.images, data.images)
+    np.testing.assert_array_equal(mapped.labels, data.labels)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FormatError, match="truncated"):
+        map_dts(path)
+
+
+def unchanged_through_dts(tmp_path: Path, data: ArrayDataset) -> ArrayDataset:
+    write_dts(tmp_path / "a.dts", data, is_training=True)
+    return read_dts(tmp_path / "a.dts")
+
+
+def test_real_mnist_through_dts_and_back_is_unchanged(tmp_path: Path) -> None:
+    source = real_data("mnist")
+    for train, prefix in ((True, "train"), (False, "t10k")):
+        back = unchanged_through_dts(tmp_path, load_mnist(source, train=train))
+        write_idx(tmp_path / "images", back.images[..., 0])
+        write_idx(tmp_path / "labels", back.labels.astype(np.uint8))
+        for name, kind in (("images", "images-idx3-ubyte.gz"), ("labels", "labels-idx1-ubyte.gz")):
+            np.testing.assert_array_equal(
+                read_idx(tmp_path / name), read_idx(source / f"{prefix}-{kind}")
+            )
+    assert load_mnist(source).labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+
+
+def test_real_cifar_through_dts_and_binary_is_unchanged(tmp_path: Path, jpeg) -> None:
+    archive = real_data("cifar10-jpeg") / "cifar10-jpeg.tar.gz"
+    encoded = TarDataset(archive, prefix="test")
+    assert (len(encoded), encoded.num_classes) == (10_000, 10)
+    data = decode_all(encoded)
+    back = unchanged_through_dts(tmp_path, data)
+    write_cifar(tmp_path / "a.bin", back)
+    raw = read_cifar(tmp_path / "a.bin")
+    np.testing.assert_array_equal(raw.images, data.images)
+    np.testing.assert_array_equal(raw.labels, data.labels)
+    # the JPEGs themselves through blocks
+    part = encoded
+    part._members, part._bytes = part._members[:500], part._bytes[:500]
+    part.labels = part.labels[:500]
+    write_dts_blocks(tmp_path / "b.dts", part, is_training=False)
+    blocks = DtsBlocks(tmp_path / "b.dts")
+    blocks.verify()
+    assert [blocks.read(i) for i in range(500)] == part._bytes
+    blocks.close()
