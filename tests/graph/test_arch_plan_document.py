@@ -85,6 +85,8 @@ DAMAGED = [
     (put("colour", value="red"), "the plan: key is 'colour', expected one of amp, format, fused"),
     (put("input", value=[8, 8]), r"the plan: input is \[8, 8\], expected \[height, width, chan"),
     (put("input", value=[8, 0, 3]), "the plan: input is"),
+    (put("stored_channels", value=3), "the plan: stored_channels is 3, expected 4, which follows"),
+    (drop("layers", 0, "output"), "layer 'cbr1': output is missing"),
     (put("amp", value=1), "the plan: amp is 1, expected bool"),
     (put("name", value=3), "the plan: name is 3, expected str or NoneType"),
     (put("num_classes", value=11), "the plan ends with Head.num_classes=10., expected a head of"),

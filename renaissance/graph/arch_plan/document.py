@@ -80,7 +80,7 @@ def from_yaml(text: str) -> ArchPlan:
     Raises:
         FormatError: The text is not such a document, or contradicts itself.
     """
-    from renaissance.graph.arch_plan.plan import ArchPlan  # a plan can write itself
+    from renaissance.graph.arch_plan.plan import ArchPlan, stored_channels  # a plan writes itself
 
     try:
         content = yaml.load(text, Loader=_Loader)
@@ -93,13 +93,18 @@ def from_yaml(text: str) -> ArchPlan:
     if len(extents) != 3 or not all(type(extent) is int and extent > 0 for extent in extents):
         document.refuse("input", "[height, width, channels]")
     shape = Shape(1, *extents)
+    layers = _layers(document, shape)
+    amp = document.get("amp", bool)
+    channels = stored_channels(layers, shape, amp)
+    if document.get("stored_channels", int) != channels:
+        document.refuse("stored_channels", f"{channels}, which follows from its input and amp")
     return ArchPlan(
-        layers=_layers(document, shape),
+        layers=layers,
         input_shape=shape,
         num_classes=document.get("num_classes", int),
-        amp=document.get("amp", bool),
+        amp=amp,
         fused=document.get("fused", bool),
-        stored_channels=document.get("stored_channels", int),
+        stored_channels=channels,
         name=document.get("name", str, type(None)),
     )
 
@@ -163,7 +168,7 @@ def _layer(content: Any, machine: ShapeMachine) -> ArchLayer:
     else:
         parts = ()
         output = machine.step(flat)
-    if output != machine.shape or row.get("output", list) != list(output[1:]):
+    if row.get("output", list) != list(output[1:]) or output != machine.shape:
         row.refuse("output", f"{list(output[1:])}, which follows from its input {before}")
     return ArchLayer(
         kind=flat.kind,
