@@ -103,6 +103,7 @@ def in_place(
     operands: Sequence[Place | None],
     attributes: Mapping[str, Any],
     launches: Sequence[Launch] = (),
+    outside: Sequence[jax.Array] = (),
 ) -> tuple[jax.Array, ...]:
     """Call an operation on tensors inside banks.
 
@@ -112,6 +113,7 @@ def in_place(
         operands: In the order of the operation's record; None for one left out.
         attributes: Sizes (int) and constants (float), by the record's names.
         launches: Its kernels, for CUDA.
+        outside: Arrays from outside the banks, read only; they count on after the banks.
 
     Returns:
         The banks after the operation, in order.
@@ -120,7 +122,7 @@ def in_place(
     results = tuple(jax.ShapeDtypeStruct(bank.shape, bank.dtype) for bank in banks)
     aliases = {index: index for index in range(len(banks))}
     call = jax.ffi.ffi_call(target.name, results, input_output_aliases=aliases)
-    return tuple(call(*banks, **_encoded(at, True, launches, attributes)))
+    return tuple(call(*banks, *outside, **_encoded(at, True, launches, attributes)))
 
 
 def _is_input(operand: Any) -> bool:

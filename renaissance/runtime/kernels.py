@@ -125,9 +125,7 @@ class KernelCompiler:
         self, kernel: Kernel, sources: dict[str, str], options: list[str]
     ) -> tuple[bytes, Resources]:
         headers = {name: text for name, text in sources.items() if name != kernel.source}
-        cubin, log = self.compiler.compile(
-            kernel.source, sources[kernel.source], headers, options
-        )
+        cubin, log = self.compiler.compile(kernel.source, sources[kernel.source], headers, options)
         return cubin, resources_of(log, kernel.name)
 
 

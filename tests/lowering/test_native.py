@@ -57,7 +57,8 @@ def test_fc_forward(n: int, c: int, k: int, dtype: Any, kind: str | None) -> Non
     (bias,) = randoms(k, np.float32, (k,))
     y, z = functional(
         targets.FC_FORWARD, x, w, bias, struct((n, k), dtype), struct((n, k), dtype),
-        n=n, c=c, k=k, type=type_number(dtype), activation=ACTIVATION_NUMBERS[kind],
+        n=n, c=c, k=k, type=type_number(dtype), y_type=type_number(dtype),
+        activation=ACTIVATION_NUMBERS[kind],
     )  # fmt: skip
     reference = fc.fc(x, w, bias)
     close(z, reference, dtype)
@@ -128,6 +129,7 @@ def run_softmax(z: Any, labels: Any, smoothing: float, scale: float) -> list[np.
         targets.SOFTMAX_CROSS_ENTROPY, z, labels, np.array([scale], np.float32),
         struct(z.shape, z.dtype), struct((n,), np.int32), one, one, one, one,
         struct((3 * n,), np.float32), n=n, k=k, smoothing=smoothing, type=type_number(z.dtype),
+        gradient_type=type_number(z.dtype),
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ enum Activation : int {
 
 enum Rule : int { kSgd = 0, kMomentum = 1, kNesterov = 2, kAdam = 3, kAdamW = 4, kLars = 5 };
 
-// y = activation(x w^T + bias); z, if wanted, is the value before the activation.
+// y = activation(x w^T + bias); z, if wanted, is the value before the activation. Logits may be wider
+// than the rest: y and z are of y_type.
 struct FcForward {
   const void* x;
   const void* w;
@@ -33,7 +34,7 @@ struct FcForward {
   void* y;
   void* z;
   Index n, c, k;
-  int type, activation;
+  int type, y_type, activation;
 };
 
 // dx = (dy w) * activation'(gate), the derivative of the activation that produced x; dw = dy^T x and
@@ -69,7 +70,7 @@ struct ActivationBackward {
   int type, activation;
 };
 
-// Loss, hits and, if wanted, the gradient of loss_scale times the mean loss. loss, top1, top5 and
+// Loss, hits and, if wanted, the gradient of loss_scale times the mean loss, in gradient_type. loss, top1, top5 and
 // total are sums over the n rows; rows holds 3 n values of workspace.
 struct SoftmaxCrossEntropy {
   const void* logits;
@@ -84,7 +85,7 @@ struct SoftmaxCrossEntropy {
   float* rows;
   Index n, k;
   float smoothing;
-  int type;
+  int type, gradient_type;
 };
 
 // y = x / (1 - p) where the uniform number of (seed, layer, step, row, element) is >= p, else 0; the
@@ -247,6 +248,19 @@ struct AdvanceCounters {
   float* loss_scale;
   float maximum, minimum;
   int growth_interval;
+};
+
+// Writes what a step measured into row `batch` of a table of eight columns: sums of loss, top-1 and
+// top-5 hits, rows, learning rate, whether the step was skipped, 0, 0.
+struct ReportMetrics {
+  const float* loss;
+  const float* top1;
+  const float* top5;
+  const float* total;
+  const float* lr;
+  const int* flag;
+  const int* batch;
+  float* table;
 };
 
 }  // namespace rn

@@ -84,4 +84,12 @@ RN_INLINE void advance(const AdvanceCounters& op) {
   *op.clean_steps = grow ? 0 : clean;
 }
 
+RN_INLINE void report(const ReportMetrics& op) {
+  float* row = op.table + 8 * (op.batch ? *op.batch : 0);
+  row[0] = *op.loss, row[1] = *op.top1, row[2] = *op.top5, row[3] = *op.total;
+  row[4] = op.lr ? *op.lr : 0.0f;
+  row[5] = op.flag && *op.flag ? 1.0f : 0.0f;
+  row[6] = row[7] = 0.0f;
+}
+
 }  // namespace rn

@@ -13,7 +13,7 @@ template <>
 inline FcForward decode(Call& call) {
   return {call.pointer(), call.pointer(), call.pointer<float>(), call.pointer(), call.pointer(),
           call.integer("n"), call.integer("c"), call.integer("k"), small(call, "type"),
-          small(call, "activation")};
+          small(call, "y_type"), small(call, "activation")};
 }
 
 template <>
@@ -40,7 +40,8 @@ inline SoftmaxCrossEntropy decode(Call& call) {
   return {call.pointer(), call.pointer<int>(), call.pointer<float>(), call.pointer(),
           call.pointer<int>(), call.pointer<float>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
-          call.integer("n"), call.integer("k"), call.real("smoothing"), small(call, "type")};
+          call.integer("n"), call.integer("k"), call.real("smoothing"), small(call, "type"),
+          small(call, "gradient_type")};
 }
 
 template <>
@@ -152,6 +153,13 @@ inline AdvanceCounters decode(Call& call) {
   return {call.pointer<int>(), call.pointer<int>(), call.pointer<int>(), call.pointer<int>(),
           call.pointer<int>(), call.pointer<float>(), call.real("maximum"), call.real("minimum"),
           small(call, "growth_interval")};
+}
+
+template <>
+inline ReportMetrics decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+          call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
+          call.pointer<int>(), call.pointer<float>()};
 }
 
 }  // namespace rn

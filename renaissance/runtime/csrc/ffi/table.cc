@@ -91,6 +91,7 @@ RN_HANDLERS(LarsNorms);
 RN_HANDLERS(LarsUpdate);
 RN_HANDLERS(SetStepScalars);
 RN_HANDLERS(AdvanceCounters);
+RN_HANDLERS(ReportMetrics);
 
 struct Target {
   const char* name;
@@ -119,6 +120,7 @@ static const Target kTargets[] = {
     {"rn_lars_update", LarsUpdateHost, LarsUpdateCuda},
     {"rn_set_step_scalars", SetStepScalarsHost, SetStepScalarsCuda},
     {"rn_advance_counters", AdvanceCountersHost, AdvanceCountersCuda},
+    {"rn_report_metrics", ReportMetricsHost, ReportMetricsCuda},
 };
 
 RN_EXPORT int rn_target_count() { return static_cast<int>(std::size(kTargets)); }

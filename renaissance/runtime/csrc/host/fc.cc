@@ -35,17 +35,17 @@ void add_scaled(float* sum, float factor, const float* row, Index count) {
   for (Index i = 0; i < count; ++i) sum[i] += factor * row[i];
 }
 
-template <class T>
+template <class T, class Y>
 void forward(const FcForward& op) {
   std::vector<float> x = widened<T>(op.x, op.n * op.c), w = widened<T>(op.w, op.k * op.c);
-  T* y = static_cast<T*>(op.y);
-  T* z = static_cast<T*>(op.z);
+  Y* y = static_cast<Y*>(op.y);
+  Y* z = static_cast<Y*>(op.z);
   for (Index n = 0; n < op.n; ++n)
     for (Index k = 0; k < op.k; ++k) {
       float sum = dot(&x[n * op.c], &w[k * op.c], op.c) + (op.bias ? op.bias[k] : 0.0f);
-      T rounded = from_float<T>(sum);
+      Y rounded = from_float<Y>(sum);
       if (z) z[n * op.k + k] = rounded;
-      y[n * op.k + k] = from_float<T>(activate(op.activation, to_float(rounded)));
+      y[n * op.k + k] = from_float<Y>(activate(op.activation, to_float(rounded)));
     }
 }
 
@@ -105,7 +105,9 @@ void backward(const FcBackward& op) {
 }  // namespace
 
 void run(const FcForward& op) {
-  with_type(op.type, [&](auto t) { forward<decltype(t)>(op); });
+  with_type(op.type, [&](auto t) {
+    with_type(op.y_type, [&](auto y) { forward<decltype(t), decltype(y)>(op); });
+  });
 }
 
 void run(const FcBackward& op) {

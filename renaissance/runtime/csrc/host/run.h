@@ -24,5 +24,6 @@ void run(const LarsNorms& op);
 void run(const LarsUpdate& op);
 void run(const SetStepScalars& op);
 void run(const AdvanceCounters& op);
+void run(const ReportMetrics& op);
 
 }  // namespace rn

@@ -44,7 +44,7 @@ int best_class(const T* z, Index classes) {
   return static_cast<int>(best);
 }
 
-template <class T>
+template <class T, class Gradient>
 void softmax(const SoftmaxCrossEntropy& op) {
   std::vector<float> shifted(op.k);
   float loss = 0.0f, top1 = 0.0f, top5 = 0.0f;
@@ -67,7 +67,7 @@ void softmax(const SoftmaxCrossEntropy& op) {
       float target = (k == label ? 1.0f - op.smoothing : 0.0f) +
                      op.smoothing / static_cast<float>(op.k);
       float gradient = known ? (std::exp(shifted[k]) / sum - target) * factor : 0.0f;
-      static_cast<T*>(op.dlogits)[n * op.k + k] = from_float<T>(gradient);
+      static_cast<Gradient*>(op.dlogits)[n * op.k + k] = from_float<Gradient>(gradient);
     }
   }
   *op.loss = loss, *op.top1 = top1, *op.top5 = top5, *op.total = static_cast<float>(op.n);
@@ -76,7 +76,9 @@ void softmax(const SoftmaxCrossEntropy& op) {
 }  // namespace
 
 void run(const SoftmaxCrossEntropy& op) {
-  with_type(op.type, [&](auto t) { softmax<decltype(t)>(op); });
+  with_type(op.type, [&](auto t) {
+    with_type(op.gradient_type, [&](auto g) { softmax<decltype(t), decltype(g)>(op); });
+  });
 }
 
 }  // namespace rn

@@ -82,4 +82,6 @@ void run(const SetStepScalars& op) { set_scalars(op); }
 
 void run(const AdvanceCounters& op) { advance(op); }
 
+void run(const ReportMetrics& op) { report(op); }
+
 }  // namespace rn

@@ -34,14 +34,13 @@ __device__ __forceinline__ FcOperand operand(const void* data, Index rows, Index
 }
 
 // Stores a pair of neighbours, the second only if it is inside; one access where rows allow it.
-template <int kStride>
-__device__ __forceinline__ void store_pair(Element* row, int column, float first, float second) {
+template <int kStride, class T>
+__device__ __forceinline__ void store_pair(T* row, int column, float first, float second) {
   if constexpr (kStride % 2 == 0) {
-    *reinterpret_cast<Vector<Element, 2>*>(row + column) = {narrow<Element>(first),
-                                                            narrow<Element>(second)};
+    *reinterpret_cast<Vector<T, 2>*>(row + column) = {narrow<T>(first), narrow<T>(second)};
   } else {
-    row[column] = narrow<Element>(first);
-    if (column + 1 < kStride) row[column + 1] = narrow<Element>(second);
+    row[column] = narrow<T>(first);
+    if (column + 1 < kStride) row[column + 1] = narrow<T>(second);
   }
 }
 

@@ -4,6 +4,12 @@
 
 using namespace rn;
 
+#if RN_GRADIENT_HALF
+typedef half_bits Gradient;
+#else
+typedef float Gradient;
+#endif
+
 __device__ __forceinline__ float warp_max(float value) {
   for (int distance = 16; distance > 0; distance /= 2)
     value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
@@ -57,12 +63,12 @@ __device__ __forceinline__ void row(const SoftmaxCrossEntropy& op, Index n, floa
     op.rows[2 * op.n + n] = counts && beaten_by < 5 ? 1.0f : 0.0f;
   }
   if (!op.dlogits) return;
-  Element* dz = static_cast<Element*>(op.dlogits) + n * RN_K;
+  Gradient* dz = static_cast<Gradient*>(op.dlogits) + n * RN_K;
   for (int k = lane; k < RN_K; k += 32) {
     float target =
         (k == label ? 1.0f - op.smoothing : 0.0f) + op.smoothing / static_cast<float>(RN_K);
     float gradient = known ? (expf(widen(z[k]) - largest) / sum - target) * factor : 0.0f;
-    dz[k] = narrow<Element>(gradient);
+    dz[k] = narrow<Gradient>(gradient);
   }
 }
 

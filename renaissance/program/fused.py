@@ -1,0 +1,223 @@
+"""The fused lowering as a program's backend: all memory planned, one executable per shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from renaissance.core.errors import fail
+from renaissance.core.types import Bank, DType, Precision, Region, Shape, Variant
+from renaissance.graph.compiler import CompiledGraph
+from renaissance.lowering.fused import (
+    FusedPass,
+    empty_table,
+    inference_pass,
+    metrics_of,
+    train_pass,
+)
+from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.in_place import PlanLaunches, no_launches
+from renaissance.lowering.state import ArrayState
+from renaissance.lowering.step import Recipe
+from renaissance.program.config import ProgramConfig
+from renaissance.program.xla import XlaBackend
+from renaissance.runtime import library
+from renaissance.runtime.arena import Arena, BankState
+from renaissance.runtime.executables import Executable, aot_compile
+from renaissance.runtime.module_check import check_module
+
+State = BankState | ArrayState
+
+
+class FusedBackend:
+    """Runs a program through custom calls on planned, donated memory.
+
+    Args:
+        config: What the program is compiled from.
+        graph: Its memory plans and graph.
+
+    Raises:
+        NativeError: the native library is missing.
+        PlanError: an operation of the network has no kernel of its own yet.
+        ValueError: the precision is fp64.
+    """
+
+    name = "fused"
+
+    def __init__(self, config: ProgramConfig, graph: CompiledGraph):
+        if config.precision is Precision.FP64:
+            fail(ValueError, "precision in the fused lowering", "fp64", "fp32 or amp")
+        self.config, self.graph = config, graph
+        self.reference = XlaBackend(config, graph)
+        self.recipe: Recipe = self.reference.recipe
+        library.register("cpu")
+        self.plan_launches: PlanLaunches = no_launches
+        self.arena = self._arena()
+        self._executables: dict[tuple[Any, ...], Executable] = {}
+        for variant in (Variant.TRAIN_BASE, Variant.VAL_BASE):
+            self._pass(variant, DType.FP32, "train" if variant.is_training else "infer")
+
+    def _arena(self) -> Arena:
+        memory = self.graph.memory[Variant.TRAIN_BASE]
+        banks = {bank: memory.bank_bytes(bank) for bank in Bank if bank is not Bank.INPUT_B}
+        kept = [
+            tensor
+            for tensor in memory.tensors.values()
+            if tensor.bank is Bank.PERSISTENT and _is_exchanged(tensor.region, tensor.name)
+        ]
+        shapes = {name: spec.shape for name, spec, _ in self.recipe.plan.weights()}
+        return Arena(kept, banks, shapes)
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def init(self, weights: Mapping[str, np.ndarray], seed: int) -> BankState:
+        """A state with these master weights and everything else at its start."""
+        return self.adopt(self.reference.init(weights, seed))
+
+    def adopt(self, state: State) -> BankState:
+        """The state in banks, whichever lowering it comes from; nothing is lost."""
+        if isinstance(state, BankState):
+            return state
+        return self.arena.pack({region: state[region] for region in state})
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def train_step(self, state: State, images: Any, labels: Any) -> tuple[BankState, Any]:
+        """One step through the executable of this shape."""
+        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+        fused = self._pass(self._variant(images.shape, True), _dtype(images), "train")
+
+        def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+            banks, table = fused.run(
+                state.banks,
+                empty_table(1),
+                images[None],
+                labels[None],
+                jnp.zeros((), jnp.int32),
+                self.plan_launches,
+            )
+            return BankState(state.arena, banks), metrics_of(table[0])
+
+        return self._run("train_step", step, self.adopt(state), images, labels)
+
+    def train_steps(self, state: State, images: Any, labels: Any) -> tuple[BankState, Any]:
+        """Stacked steps through one executable with a loop inside."""
+        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+        fused = self._pass(self._variant(images.shape[1:], True), _dtype(images), "train")
+
+        def loop(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+            def body(batch: jax.Array, carry: tuple[BankState, jax.Array]) -> Any:
+                state, table = carry
+                given = (state.banks, table, images, labels, batch, self.plan_launches)
+                banks, table = fused.run(*given)
+                return BankState(state.arena, banks), table
+
+            steps = images.shape[0]
+            state, table = jax.lax.fori_loop(0, steps, body, (state, empty_table(steps)))
+            return state, metrics_of(table)
+
+        return self._run("train_steps", loop, self.adopt(state), images, labels)
+
+    def infer(
+        self, state: State, images: Any, labels: Any, *, ema: bool
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Sums over the batch's rows, and the predicted class of each.
+
+        The banks go through the executable and back into ``state``, which stays usable: inference
+        writes scratch memory only.
+        """
+        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+        variant = self._variant(images.shape, False)
+        kind = "infer_ema" if ema else "infer"
+        fused = self._pass(variant, _dtype(images), kind)
+        predicted = self.graph.memory[variant].tensor((Region.R_PREDICTED_LABEL, "label"))
+
+        def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+            zero = jnp.zeros((), jnp.int32)
+            banks, table = fused.run(
+                state.banks, empty_table(1), images[None], labels[None], zero, self.plan_launches
+            )
+            piece = jax.lax.slice_in_dim(
+                banks[Bank.PERSISTENT], predicted.offset, predicted.offset + predicted.nbytes
+            )
+            label = jax.lax.bitcast_convert_type(piece.reshape(-1, 4), jnp.int32)
+            sums = {name: table[0, i] for i, name in enumerate(("loss", "top1", "top5", "count"))}
+            return BankState(state.arena, banks), (sums, label)
+
+        banked = self.adopt(state)
+        after, result = self._run(kind, step, banked, images, labels)
+        banked.banks = after.banks
+        return result
+
+    def clear_metrics(self, state: State) -> BankState:
+        """The state with the epoch's sums at zero."""
+        state = self.adopt(state)
+        offset, size = (
+            self.graph.memory[Variant.TRAIN_BASE].region(Region.R_RESULT_ACCUMULATED).offset,
+            self.graph.memory[Variant.TRAIN_BASE].region(Region.R_RESULT_ACCUMULATED).nbytes,
+        )
+
+        def clear(state: BankState) -> BankState:
+            bank = state.banks[Bank.PERSISTENT].at[offset : offset + size].set(0)
+            return BankState(state.arena, {**state.banks, Bank.PERSISTENT: bank})
+
+        return jax.jit(clear, donate_argnums=0)(state)
+
+    def executable(self, name: str, shape: Shape) -> Executable:
+        """An executable that has run or been compiled, for inspection.
+
+        Raises:
+            KeyError: there is none of that name and shape.
+        """
+        for key, executable in self._executables.items():
+            if key[:2] == (name, tuple(shape)):
+                return executable
+        raise KeyError((name, tuple(shape)))
+
+    def _variant(self, shape: tuple[int, ...], training: bool) -> Variant:
+        options = self.config.options
+        variants = (v for v in Variant if v.is_training is training)
+        return next(v for v in variants if options.shape_id(v) == tuple(shape))
+
+    def _pass(self, variant: Variant, dtype: DType, kind: str) -> FusedPass:
+        scene = Scene(self.graph.memory[variant], self.recipe, dtype)
+        if kind == "train":
+            return train_pass(self.graph, scene)
+        return inference_pass(self.graph, scene, ema=kind == "infer_ema")
+
+    def _run(
+        self, name: str, function: Callable[..., Any], state: BankState, images: Any, labels: Any
+    ) -> Any:
+        key = (name, images.shape, images.dtype)
+        executable = self._executables.get(key)
+        if executable is None:
+            title = f"{name} {'x'.join(map(str, images.shape))}"
+            executable = aot_compile(title, function, state, images, labels)
+            sizes = {bank.name: size for bank, size in self.arena.bank_bytes.items()}
+            text = executable.compiled.as_text()
+            check_module(title, text, executable.temp_bytes, sizes)
+            self._executables[key] = executable
+        return executable(state, images, labels)
+
+
+def _dtype(images: jax.Array) -> DType:
+    if str(images.dtype) not in ("float32", "float16"):
+        fail(TypeError, "dtype of images", str(images.dtype), "float32 or float16")
+    return DType(str(images.dtype))
+
+
+_LIVES_ON = frozenset("BWEAMVSR")
+_INTERNAL = frozenset({"bias_correction1", "bias_correction2"})
+
+
+def _is_exchanged(region: Region, name: str) -> bool:
+    """Whether a tensor belongs to the state that both lowerings share."""
+    if region.name.startswith(("B_NEXT", "W_EQ")) or region.name.endswith("FP16"):
+        return False
+    if region is Region.R_PREDICTED_LABEL or name in _INTERNAL:
+        return False
+    return region.name[0] in _LIVES_ON
