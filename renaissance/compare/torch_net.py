@@ -67,10 +67,10 @@ class TorchNet(nn.Module):
             elif layer.kind == "add2_end":
                 x = x + shortcuts.pop()
             else:
-                x = self._apply(layer, x)
+                x = self._run_layer(layer, x)
         return x
 
-    def _apply(self, layer: ArchLayer, x: Tensor) -> Tensor:
+    def _run_layer(self, layer: ArchLayer, x: Tensor) -> Tensor:
         if layer.name in self.layers:
             return self.layers[layer.name](x)
         if layer.kind in _ACTIVATIONS:

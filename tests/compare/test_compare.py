@@ -63,8 +63,10 @@ def test_the_torch_net_is_the_same_network(net: str) -> None:
 
     shape = (28, 28, 1) if net in ("mlp", "lenet") else (32, 32, 3)
     program = rn.compile(rn.models.by_name(net, num_classes=7), shape, 2)
-    params = program.params(program.init(0))
+    state = program.init(0)
+    params, statistics = program.params(state), program.statistics(state)
     images = np.random.default_rng(0).standard_normal((2, *shape)).astype(np.float32)
-    theirs = TorchNet(program.plan, params)(torch.from_numpy(images).permute(0, 3, 1, 2))
-    ours = program.apply(params, images, train=True)
+    net_there = TorchNet(program.plan, params).eval()
+    theirs = net_there(torch.from_numpy(images).permute(0, 3, 1, 2))
+    ours = program.apply(params, images, statistics)
     np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-3, atol=1e-4)
