@@ -55,6 +55,9 @@ _LAZY = {
     "Program": "renaissance.program",
     "DeepLearningTask": "renaissance.task",
     "SimpleTask": "renaissance.task",
+    "TTA": "renaissance.task",
+    "CompileInfo": "renaissance.task",
+    "Settings": "renaissance.core.settings",
     "GlobalSettings": "renaissance.core.settings",
     "Preprocessor": "renaissance.data",
     "data": "renaissance.data",
@@ -69,9 +72,12 @@ if TYPE_CHECKING:
     from renaissance import ops as ops
     from renaissance import testing as testing
     from renaissance.core.settings import GlobalSettings as GlobalSettings
+    from renaissance.core.settings import Settings as Settings
     from renaissance.data import Preprocessor as Preprocessor
     from renaissance.program import Program as Program
     from renaissance.program import compile as compile
+    from renaissance.task import TTA as TTA
+    from renaissance.task import CompileInfo as CompileInfo
     from renaissance.task import DeepLearningTask as DeepLearningTask
     from renaissance.task import SimpleTask as SimpleTask
 

@@ -20,6 +20,7 @@ from renaissance.graph.blueprint import BluePrint
 
 NETWORKS = ("digits", *models.names())
 STEMS = ("auto", "cifar", "imagenet")
+FORMATS = ("auto", "mnist", "cifar10", "cifar100", "folder", "dts")
 INFO = ("arch", "memory", "train", "infer")
 
 _DESCRIPTION = """\
@@ -57,7 +58,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_data(group: Any) -> None:
-    group.add_argument("--data", metavar="DIR", help="directory with the data set")
+    group.add_argument("--data", metavar="DIR", help="directory with the data set, or a tar of it")
+    group.add_argument("--format", choices=FORMATS, default="auto", help="default: by its files")
+    group.add_argument("--resolution", type=int, metavar="N", help="side of the pictures, pixels")
     group.add_argument(
         "--augment",
         action=argparse.BooleanOptionalAction,
@@ -65,6 +68,7 @@ def _add_data(group: Any) -> None:
         help="distort the training pictures at random; default: only for convolutional networks",
     )
     group.add_argument("--stem", choices=STEMS, default="auto", help="of residual networks")
+    group.add_argument("--workers", type=int, metavar="N", help="threads; default: one per core")
 
 
 def _add_recipe(group: Any) -> None:

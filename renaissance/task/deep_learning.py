@@ -20,7 +20,7 @@ from renaissance.task.metrics import EpochRecord, TrainingResult
 from renaissance.task.options import CompileInfo
 from renaissance.task.progress import Display, summary
 from renaissance.task.run_directory import RunDirectory, check_run_name
-from renaissance.task.source import BatchSource, check_source
+from renaissance.task.source import BatchSource, LoaderMaker, check_source, make_loaders
 from renaissance.task.training import Training
 
 
@@ -60,6 +60,7 @@ class DeepLearningTask(OptionChain):
         self._settings = Settings() if settings is None else settings
         self._runs = None if runs is None else Path(runs)
         self._quiet = quiet
+        self._maker: LoaderMaker | None = None
         self._train: BatchSource | None = None
         self._val: BatchSource | None = None
         self._listeners: list[Callable[[EpochRecord], Any]] = []
@@ -67,14 +68,22 @@ class DeepLearningTask(OptionChain):
 
     # -- configuration beyond the options ---------------------------------------------------------
 
-    def data(self, train: BatchSource, val: BatchSource | None = None) -> DeepLearningTask:
+    def data(
+        self, train: BatchSource | LoaderMaker, val: BatchSource | None = None
+    ) -> DeepLearningTask:
         """Training batches, and validation batches if there are any.
 
         Args:
-            train: A loader, such as :func:`renaissance.data.loader` makes.
-            val: Another one.
+            train: A loader, such as :func:`renaissance.data.loader` makes; or, alone, a committed
+                :class:`renaissance.data.Preprocessor`: the task then takes batch size, seed and
+                precision from its settings.
+            val: Another loader.
         """
         self.require(Phase.PLANNING, "data")
+        if isinstance(train, LoaderMaker) and val is None:
+            self._maker, self._train, self._val = train, None, None
+            return self
+        self._maker = None
         self._train = check_source("training data", train)
         self._val = None if val is None else check_source("validation data", val)
         return self
@@ -108,6 +117,8 @@ class DeepLearningTask(OptionChain):
         """
         self.require(Phase.PLANNING, "finalize_memory")
         record = self._settings.record
+        if self._maker is not None:
+            self._train, self._val = make_loaders(self._maker, record)
         with on_device(record):
             built = build(self.options, record, self._train, self._val)
         super().finalize_memory()

@@ -12,7 +12,7 @@ import numpy as np
 from renaissance.core.settings import GlobalSettings
 from renaissance.core.types import Shape
 from renaissance.program import Program
-from renaissance.task.source import BatchSource
+from renaissance.task.source import BatchSource, picture_dtype
 
 
 class BlankRun(NamedTuple):
@@ -63,5 +63,4 @@ def blank_runs(
 
 def blank_batch(shape: tuple[int, ...], source: BatchSource) -> tuple[np.ndarray, np.ndarray]:
     """Pictures of zeros with labels 0, of the type the source's batches have."""
-    dtype = getattr(source, "dtype", np.float32)
-    return np.zeros(shape, dtype), np.zeros(shape[:1], np.int32)
+    return np.zeros(shape, picture_dtype(source)), np.zeros(shape[:1], np.int32)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from renaissance.core.errors import fail
+from renaissance.core.settings import GlobalSettings
 
 
 class LabelledData(Sized, Protocol):
@@ -40,6 +43,40 @@ class BatchSource(Protocol):
         ...
 
 
+@runtime_checkable
+class LoaderMaker(Protocol):
+    """Makes both loaders once the batch size, seed and type are known.
+
+    A committed :class:`renaissance.data.Preprocessor` is one.
+    """
+
+    def train_loader(self, batch_size: int, *, seed: int = 0, **how: Any) -> Any:
+        """Training batches."""
+        ...
+
+    def val_loader(self, batch_size: int, *, seed: int = 0, **how: Any) -> Any:
+        """Validation batches."""
+        ...
+
+
+def make_loaders(maker: LoaderMaker, settings: GlobalSettings) -> tuple[BatchSource, BatchSource]:
+    """The training and validation loaders that go with the settings.
+
+    Raises:
+        ValueError: the settings name no batch size.
+        PhaseError: the maker is not ready.
+    """
+    size = settings.batch_size
+    if size is None:
+        fail(ValueError, "batch size", None, "a call of local_batch_size(...) on the settings")
+    how: dict[str, Any] = {
+        "seed": settings.seed,
+        "dtype": np.float16 if settings.amp else np.float32,
+    }
+    val_size = size if settings.val_batch_size is None else settings.val_batch_size
+    return maker.train_loader(size, **how), maker.val_loader(val_size, **how)
+
+
 def check_source(name: str, value: Any) -> BatchSource:
     """Return ``value`` if it has the form of a loader."""
     if isinstance(value, type) or not isinstance(value, BatchSource):
@@ -50,6 +87,11 @@ def check_source(name: str, value: Any) -> BatchSource:
             "a loader such as rn.data.loader(dataset, batch_size=...)",
         )
     return value
+
+
+def picture_dtype(source: BatchSource) -> np.dtype:
+    """Type of the pictures in a batch, float32 where the source does not say."""
+    return np.dtype(getattr(getattr(source, "preparation", source), "dtype", np.float32))
 
 
 def last_batch_size(source: BatchSource) -> int:
