@@ -71,9 +71,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--wgmma", type=int, default=1, help="0: mma.sync in the weight gradients")
     options = parser.parse_args()
     driver = Driver()
-    program = build(WIDTHS, BATCH, rule=ADAMW, uint8=True)
+    program = build(WIDTHS, BATCH, rule=ADAMW, uint8=True, wgmma=options.wgmma)
     print(program[4])
     check(driver, program, ADAMW, 1, title="AdamW")
     check(driver, program, ADAMW, 20, title="AdamW")
@@ -111,12 +112,13 @@ def main():
     net.launch(50)
     net.wait()
     trace = net.trace()
-    names = {0: "vote known", 10: "accepted", 1: "y1", 2: "y2", 3: "y3", 11: "head", 17: "dy2", 18: "dy1", 12: "report",
-             13: "wgrad other", 14: "proposed", 15: "dy1 of all", 20: "wgrad first", 21: "proposed", 22: "signalled"}
+    names = {0: "vote known", 1: "y1", 2: "y2", 3: "y3", 16: "head", 17: "dy2",
+             18: "dy1", 12: "report", 13: "wgrad other", 14: "proposed", 15: "dy1 of all", 20: "wgrad first",
+             21: "proposed", 22: "signalled", 24: "next vote"}
     print("clocks since the vote, by block:")
     for what, name in names.items():
         at = trace[:, what] - trace[:, 0]
-        print(f"  {name:12s} median {int(np.median(at)):6d}  min {at.min():6d}  max {at.max():6d}")
+        print(f"  {name:14s} median {int(np.median(at)):6d}  min {at.min():6d}  max {at.max():6d}")
     table_rows = []
     for count in (1, 10, 100, steps):
         net = fresh()

@@ -22,7 +22,7 @@ class Arguments(ctypes.Structure):
             "clean_steps", "overflow_run", "nan_flag", "result", "accumulated")]
         + [(n, ctypes.c_int) for n in ("steps", "table_length", "growth_interval")]
         + [(n, ctypes.c_float) for n in (
-            "smoothing", "momentum", "beta1", "beta2", "rest1", "rest2", "eps", "weight_decay", "max_abs",
+            "smoothing", "momentum", "beta1", "beta2", "rest1", "rest2_root", "eps", "weight_decay", "max_abs",
             "scale_maximum", "scale_minimum")]
         + [("beta1_exact", ctypes.c_double), ("beta2_exact", ctypes.c_double)]
     )
@@ -75,11 +75,13 @@ class Driver:
         return t.value
 
 
-def build(widths, batch, *, rule, uint8, clusters=7, group=16, slab=112, activation=1, extra=""):
+def build(widths, batch, *, rule, uint8, clusters=7, group=16, slab=112, activation=1, clip=0,
+          wgmma=1):
     """The cubin, and the number of bytes of working memory (found by the host compiler)."""
     settings = {"WIDTHS": ",".join(map(str, widths)), "BATCH": batch, "GROUP": group, "CLUSTERS": clusters,
-                "INPUT_SLAB": slab, "ACTIVATION": activation, "RULE": rule, "INPUT_UINT8": int(uint8)}
-    text = "".join(f"#define RN_{k} {v}\n" for k, v in settings.items()) + extra
+                "INPUT_SLAB": slab, "ACTIVATION": activation, "RULE": rule, "INPUT_UINT8": int(uint8), "CLIP": clip,
+                "USE_WGMMA": wgmma}
+    text = "".join(f"#define RN_{k} {v}\n" for k, v in settings.items())
     sources = sorted(KERNELS.glob("mlp_persistent*"))
     key = hashlib.sha256("".join([text, *(s.read_text() for s in sources)]).encode()).hexdigest()[:16]
     folder = CACHE / key
@@ -161,7 +163,7 @@ class Mlp:
         a.trace = self.trace_pointer if trace else 0
         a.table_length, a.growth_interval = len(lr_table), growth_interval
         a.smoothing, a.momentum, a.beta1, a.beta2 = smoothing, momentum, beta1, beta2
-        a.rest1, a.rest2, a.eps, a.weight_decay = 1 - beta1, 1 - beta2, eps, weight_decay
+        a.rest1, a.rest2_root, a.eps, a.weight_decay = 1 - beta1, (1 - beta2) ** 0.5, eps, weight_decay
         a.max_abs, a.scale_maximum, a.scale_minimum = 0.0, 2.0**24, 1.0
         a.beta1_exact, a.beta2_exact = beta1, beta2
 

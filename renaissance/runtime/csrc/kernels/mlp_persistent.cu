@@ -4,32 +4,52 @@
 #include "mlp_persistent_head.cuh"
 #include "mlp_persistent_helpers.cuh"
 #include "mlp_persistent_update.cuh"
+#include "mlp_persistent_wgrad.cuh"
 
 namespace rn {
 namespace mlp {
 
 RN_DEVICE void stamp(const Context& c, const Arguments& a, int step, int what) {
-  if (a.trace && step == a.steps - 1 && c.thread == 0) {
+  if (a.trace && step == a.steps - 2 && c.thread == 0) {
     long long t;
     asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
     a.trace[blockIdx.x * 32 + what] = t;
   }
 }
 
-template <int l>
-RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2]) {
+template <int kFrom, int kTo = 4, class Meanwhile>
+RN_DEVICE void for_quarters(Meanwhile meanwhile) {
+  if constexpr (kFrom < kTo) {
+    meanwhile(kFrom);
+    for_quarters<kFrom + 1, kTo>(meanwhile);
+  }
+}
+
+template <int l, class Meanwhile>
+RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Meanwhile meanwhile) {
   if constexpr (l < kLayers) {
     forward<l>(c, y[l]);
     stamp(c, a, step, l);
-    forward_from<l + 1>(c, a, step, y);
+    if (l < kLayers - 1) meanwhile(l - 1);
+    if (l == kLayers - 1) for_quarters<kLayers - 2, 3>(meanwhile);
+    forward_from<l + 1>(c, a, step, y, meanwhile);
   }
 }
-template <int l>
-RN_DEVICE void backward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Long* counters) {
+template <int l, class Meanwhile>
+RN_DEVICE void backward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Meanwhile meanwhile) {
+  if constexpr (l == (kLayers > 2 ? 2 : 1)) {  // all gradients but the first layer's are in device memory
+    if (c.rank == 0) {
+      publish_logit_gradient(c);
+      fence_async_global();
+      team_sync();
+    }
+    if (c.thread == 0) barrier_arrive(c.shared + kDeepBarrier);
+    meanwhile(3);
+  }
   if constexpr (l >= 2) {
-    backward<l>(c, y[l - 1], counters);
+    backward<l>(c, y[l - 1]);
     stamp(c, a, step, 20 - l);
-    backward_from<l - 1>(c, a, step, y, counters);
+    backward_from<l - 1>(c, a, step, y, meanwhile);
   }
 }
 
@@ -67,22 +87,33 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
       const long long at = (long long)step * kBatch + sample;
       label = a.labels[a.indices ? a.indices[at] : at];
     }
+    // Addresses are cheaper to work out again than to keep in registers from step to step.
+    asm volatile("" : "+r"(c.lane), "+r"(c.warp), "+r"(c.shared), "+r"(c.rank), "+r"(c.cluster));
     c.parity = step & 1;
     barrier_wait(c.shared + kVoteBarrier, c.parity);
     stamp(c, a, step, 0);
-    if (load_shared_word(c.shared + kVote + c.parity * 4)) {
-      const Rates r = load_rates(c.shared, c.parity ^ 1);
-      if (has_first) first.accept(a, r);
-      if (other_layer) other.accept(a, r);
-      set ^= 1;
+    stamp(c, a, step - 1, 24);
+    const bool accepted = load_shared_word(c.shared + kVote + c.parity * 4);
+    const Rates last = load_rates(c.shared, c.parity ^ 1);
+    if (accepted) set ^= 1;
+    // The arithmetic of the last update, a quarter at a time, while tensors travel between blocks.
+    auto meanwhile = [&](int quarter) {
+      constexpr int f = kFirstColumns, o = kOtherColumns;
+      if (!accepted) return;
+      if (quarter == 0 && has_first) first.accept<0, f / 2>(a, last);
+      if (quarter == 1 && has_first) first.accept<f / 2, f>(a, last);
+      if (quarter == 2 && other_layer) other.accept<0, o / 2>(a, last);
+      if (quarter == 3 && other_layer) other.accept<o / 2, o>(a, last);
+    };
+    if (step == a.steps) {
+      for_quarters<0>(meanwhile);
+      break;
     }
-    if (step == a.steps) break;
-    stamp(c, a, step, 10);
     barrier_wait(full(c, kSchedule.next), c.parity);
-    forward_from<1>(c, a, step, y);
-    const RowLoss loss = head(c, a, row, label, real, counters);
-    stamp(c, a, step, 11);
-    backward_from<kLayers - 1>(c, a, step, y, counters);
+    forward_from<1>(c, a, step, y, meanwhile);
+    const RowLoss loss = head(c, a, row, label, real);
+    stamp(c, a, step, 16);
+    backward_from<kLayers - 1>(c, a, step, y, meanwhile);
     if (c.thread == 0) barrier_arrive(c.shared + kDoneBarrier);
     if (c.rank == 0) report(c, a, loss, label, real);
     stamp(c, a, step, 12);
@@ -97,17 +128,13 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
 #pragma unroll
         for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
 #pragma unroll
-      for (int i = 0; i < (kWgradGroups + kOtherGroups - 1) / kOtherGroups; ++i) {
-        constexpr int kLast = kWgradGroups % kOtherGroups ? kWgradGroups % kOtherGroups : kOtherGroups;
-        const bool last = i == (kWgradGroups + kOtherGroups - 1) / kOtherGroups - 1;
-        const Word at = c.shared + tables.schedule.at[kSchedule.other + i].place;
+      for (int i = 0; i < kOtherParts; ++i) {
+        const Word at = c.shared + part_place(i);
         barrier_wait(full(c, kSchedule.other + i), c.parity);
-        if (other_layer && !last)
-          accumulate<kOtherColumns, kOtherGroups / 2, 1024>(c, at, at + (1 + (c.warp >> 2)) * kOtherGroups * 1024, sum);
-        if (other_layer && last)
-          accumulate<kOtherColumns, kLast / 2, 1024>(c, at, at + (1 + (c.warp >> 2)) * kLast * 1024, sum);
+        if (other_layer)
+          accumulate<kOtherColumns, 1024>(c, part_groups(i) / 2, at, at + (1 + (c.warp >> 2)) * part_groups(i) * 1024, sum);
         __syncwarp();
-        if (c.lane == 0) barrier_arrive(empty(c, kSchedule.other + i));
+        if (i == 1 && c.lane == 0) barrier_arrive(empty(c, kSchedule.other + 1));
       }
       stamp(c, a, step, 13);
       if (other_layer) {
@@ -126,10 +153,8 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
       barrier_wait(full(c, kSchedule.first), c.parity);
       stamp(c, a, step, 15);
       if (has_first)
-        accumulate<kFirstColumns, kWgradSteps, kInputSlab * 16>(
-            c, c.shared + tables.schedule.at[kSchedule.first].place, c.shared + kAreaB + (c.warp >> 2) * kInputSlab * 8, sum);
-      __syncwarp();
-      if (c.lane == 0) barrier_arrive(empty(c, kSchedule.first));
+        accumulate<kFirstColumns, kInputSlab * 16>(c, kWgradSteps, c.shared + kRing,
+                                                   c.shared + kAreaB + (c.warp >> 2) * kInputSlab * 8, sum);
       stamp(c, a, step, 20);
       if (has_first) {
         flag = first.round(sum, flag);
@@ -179,6 +204,7 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
     barrier_init(c.shared + kVoteBarrier, 1);
     barrier_init(c.shared + kRatesBarrier, 1);
     barrier_init(c.shared + kBiasBarrier, 64);
+    barrier_init(c.shared + kDeepBarrier, 1);
     barrier_init(c.shared + kDoneBarrier, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -190,8 +216,8 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
     compute(c, a, counters, layer, n, k, has_first);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (c.warp == 8) feed(c, a, counters, sources, has_first);
-    else if (c.warp == 9) keep_scalars(c, a, counters);
+    if (c.warp == 8) feed_weights(c, a, counters);
+    else if (c.warp == 9) keep_scalars(c, a, counters, sources, has_first);
     else shape_batches_and_keep_biases(c, a, counters, c.thread - 320);
   }
   __syncwarp();

@@ -21,7 +21,8 @@ struct Arguments {
   long long applied_steps, skipped_steps, clean_steps, overflow_run, nan_flag;        // int32
   long long result, accumulated;                                                      // fp32 x 4
   int steps, table_length, growth_interval;
-  float smoothing, momentum, beta1, beta2, rest1, rest2, eps, weight_decay, max_abs;
+  float smoothing, momentum, beta1, beta2, rest1, rest2_root, eps, weight_decay, max_abs;
+  // rest1 is 1 - beta1, rest2_root the square root of 1 - beta2.
   float scale_maximum, scale_minimum;
   double beta1_exact, beta2_exact;
 };

@@ -58,14 +58,15 @@ RN_DEVICE void multiply(const Context& c, int first_copy, Word operand,
     for (int r = 0; r < kRowGroups; ++r)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[i][r][e] = 0.0f;
-#pragma unroll
+  // Not unrolled: code that runs once a step is fetched anew each time, and fetching is what it costs.
+#pragma unroll 1
   for (int copy = 0; copy < kSteps / kStepsPerCopy; ++copy) {
     const Word place = c.shared + tables.schedule.at[first_copy + copy].place + lane_a;
-    barrier_wait(full(c, first_copy + copy), c.parity);
     const int start = copy * kStepsPerCopy;
+    barrier_wait(full(c, first_copy + copy), c.parity);
 #pragma unroll
     for (int i = 0; i < (kStepsPerCopy + kSplit - 1) / kSplit; ++i) {
-      const int inner = (mine + kSplit - start % kSplit) % kSplit + i * kSplit;
+      const int inner = kStepsPerCopy % kSplit == 0 ? mine + i * kSplit : ((mine - start) & (kSplit - 1)) + i * kSplit;
       if (kStepsPerCopy % kSplit != 0 && inner >= kStepsPerCopy) continue;
       const int feature = (start + inner) * 16, local = inner * 16;
       Word b[kRowGroups / 2][4];
@@ -123,17 +124,17 @@ RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int wh
   fence_async_global();
   fence_async_shared();  // peers will write where partial sums lay
   team_sync();
-  if (c.warp == 0) {
-    if (c.lane == 0) barrier_expect(arrived(c, which), act_bytes(l));
-    __syncwarp();
-    if (c.lane < pieces) {
-      const int group = c.lane % kRowGroups;
-      const int feature = c.rank * 16 * tiles(l) + (regular ? 0 : c.lane / kRowGroups * 16);
+  if (c.lane == 0) {
+    if (c.warp == 0) barrier_expect(arrived(c, which), act_bytes(l));
+    for (int p = c.warp; p < pieces; p += 8) {  // a warp each: one thread would start them in turn
+      const int group = p % kRowGroups;
+      const int feature = c.rank * 16 * tiles(l) + (regular ? 0 : p / kRowGroups * 16);
       bulk_multicast(c.shared + place + tensor_place(kRowGroups, group * 8, feature),
                      tensor + tensor_place(kSliceGroups, c.cluster * kRows + group * 8, feature), bytes,
                      arrived(c, which), (1u << kGroup) - 1);
     }
   }
+  __syncwarp();
 }
 
 // Rounded values of a tile, rows by features, to device memory.
@@ -186,7 +187,7 @@ RN_DEVICE void forward(const Context& c, Word (&y)[2][2]) {
 
 // dx = (dy w) * slope(x), for the tensor after layer l - 1, and this tile's sums over its rows.
 template <int l>
-RN_DEVICE void backward(const Context& c, const Word (&y)[2][2], Long* deep) {
+RN_DEVICE void backward(const Context& c, const Word (&y)[2][2]) {
   constexpr int T = tiles(l - 1);
   if (l < kLayers - 1) barrier_wait(arrived(c, 8 + l), c.parity);
   const Word scratch = product<T, T == 4 ? 2 : T, true, width(l) / 16, dgrad_steps(l), weight_slab(l), slab(l)>(
@@ -221,10 +222,7 @@ RN_DEVICE void backward(const Context& c, const Word (&y)[2][2], Long* deep) {
     fence_async_global();
     fence_async_shared();
     team_sync();
-  }
-  // Layers from 2 on may begin their weight gradients (l == 3), or the first one (l == 2).
-  if (l <= 3 && c.thread == 0) signal(deep + (l == 3 ? 0 : 16), 1);
-}
+  }}
 
 }  // namespace mlp
 }  // namespace rn

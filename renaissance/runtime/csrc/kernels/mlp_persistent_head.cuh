@@ -135,8 +135,8 @@ RN_DEVICE void hidden_gradient(const Context& c) {
   const Word weights = c.shared + tables.schedule.at[kSchedule.head].place + high * W * 16 + odd * 128 + row;
   Byte* tensor = c.work + tables.layout.dy[l];
   float* sums = (float*)(c.work + tables.layout.dbias[l]);
-#pragma unroll
-  for (int i = 0; i < (W / 16 + 7) / 8; ++i) {
+#pragma unroll 1
+  for (int i = 0; i < W / 128; ++i) {
     const int m = c.warp * (W / 128) + i;
     Word w[4];
     load_blocks_transposed(w, weights + m * 256);
@@ -171,7 +171,7 @@ RN_DEVICE void hidden_gradient(const Context& c) {
   }
 }
 
-RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label, bool real, Long* counters) {
+RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label, bool real) {
   constexpr int l = kLayers, W = width(l - 1), kSteps = W / 16;
   const Word scratch = c.shared + scratch_for(y_place(l - 1), act_bytes(l - 1), kHeadScratch);
   barrier_wait(arrived(c, l - 1), c.parity);
@@ -200,21 +200,16 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label,
   }
   spread_partials<1, 1>(c, scratch, sum);
   barrier_wait(c.shared + kRatesBarrier, c.parity);
-  const float scale = load_shared(c.shared + kRates + c.parity * 32 + 16);
+  const float scale = load_shared(c.shared + kRates + c.parity * 32 + 28);
   team_sync();
   const RowLoss s = softmax(c, a, scratch, row, label, real, scale);
   team_sync();
   hidden_gradient(c);
   __syncwarp();
   if (c.lane == 0) barrier_arrive(empty(c, first));
-  if (c.rank == 0) publish_logit_gradient(c);
   fence_async_global();
   fence_async_shared();
   team_sync();
-  if (l <= 3 && c.thread == 0) {
-    signal(counters, 1);
-    if (l == 2) signal(counters + 16, 1);
-  }
   return s;
 }
 

@@ -1,5 +1,5 @@
-// The three helpers beside the 256 threads that compute: one warp feeds shared memory, one keeps the
-// scalars of the run, two bring the next batch into shape and own the biases.
+// The helpers beside the 256 threads that compute: one warp brings weights, one keeps the
+// scalars and brings the operands of weight gradients, two bring the next batch into shape and own the biases.
 #pragma once
 
 #include "mlp_persistent_arguments.cuh"
@@ -13,57 +13,62 @@ constexpr int kDeep = 0, kFirst = 16, kInput = 32, kWeights = 48, kExit = 64;  /
 
 struct Sources { int gradient, input; };  // of the slot 1 tile, byte offsets in `work`; -1: no tile
 
-RN_DEVICE void feed(const Context& c, const Arguments& a, const Long* counters, Sources other, bool has_first) {
+RN_DEVICE void copy(const Context& c, int i, const Byte* from, int stride, int pieces) {
+  const int bytes = tables.schedule.at[i].bytes;
+  const Word to = c.shared + tables.schedule.at[i].place;
+  if (c.lane == 0) barrier_expect(full(c, i), bytes * pieces);
+  __syncwarp();
+  if (c.lane < pieces) bulk_load(to + c.lane * bytes, from + c.lane * stride, bytes, full(c, i));
+}
+
+// Weights for the products of a step, as room for them comes free.
+RN_DEVICE void feed_weights(const Context& c, const Arguments& a, const Long* counters) {
   int set = 0;
   Word refused = 0;
-  const int block = blockIdx.x, column_tiles = width(1) / 64;
-  const Byte* gradient = c.work + tables.layout.dy[1] + block % column_tiles * kSliceGroups * 1024;
-  const int input_slab = block / column_tiles * kSliceGroups * kInputSlab * 16;
-  for (int step = -1; step < a.steps; ++step) {
-    if (step >= 0) {
-      const Word bad = (Word)(wait_for(counters + kWeights, 2 * kBlocks * (step + 1)) >> 32);
-      if (step > 0 && bad == refused) set ^= 1;
-      refused = bad;
-      fence_async_global();
-    }
+  for (int step = 0; step < a.steps; ++step) {
+    const Word bad = (Word)(wait_for(counters + kWeights, 2 * kBlocks * (step + 1)) >> 32);
+    if (step > 0 && bad == refused) set ^= 1;
+    refused = bad;
+    fence_async_global();
     const Byte* weights = c.work + (set ? tables.layout.weights[1] : tables.layout.weights[0]);
-    const Byte* now = c.work + (step & 1 ? tables.layout.input[1] : tables.layout.input[0]);
-    const Byte* coming = c.work + (step & 1 ? tables.layout.input[0] : tables.layout.input[1]);
-    for (int i = step < 0 ? kSchedule.next : 0; i < kSchedule.count; ++i) {
-      const int kind = tables.schedule.at[i].kind, bytes = tables.schedule.at[i].bytes, after = tables.schedule.at[i].after;
-      int pieces = tables.schedule.at[i].pieces, from_stride = tables.schedule.at[i].source_stride;
-      const int to = tables.schedule.at[i].place, source = tables.schedule.at[i].source;
-      if (after >= 0) {
-        const int previous = tables.schedule.at[i].previous;
-        if (!previous || step > 0) barrier_wait(empty(c, after), (step - previous) & 1);
-      }
-      const Byte* from = weights + source + c.rank * tables.schedule.at[i].rank_stride;
-      if (kind == kOtherWgrad) {
-        wait_for(counters + kDeep, kBlocks * (step + 1));
-        fence_async_global();
-        from = c.work + (c.lane == 0 ? other.gradient : other.input + (c.lane - 1) * kSliceGroups * 1024) + source;
-        from_stride = 0;
-        if (other.input < 0) pieces = 0;
-      } else if (kind == kFirstInput) {
-        barrier_wait(c.shared + kDoneBarrier, step & 1);
-        from = now + input_slab;
-        if (!has_first) pieces = 0;
-      } else if (kind == kFirstGradient) {
-        wait_for(counters + kFirst, kBlocks * (step + 1));
-        fence_async_global();
-        from = gradient;
-        if (!has_first) pieces = 0;
-      } else if (kind == kNextInput) {
-        if (step + 1 >= a.steps) break;
-        wait_for(counters + kInput, kBlocks * (step + 2));
-        fence_async_global();
-        from = coming + c.cluster * kRowGroups * kInputSlab * 16;
-      }
-      if (c.lane == 0) barrier_expect(full(c, i), bytes * pieces);
-      __syncwarp();
-      for (int p = c.lane; p < pieces; p += 32)
-        bulk_load(c.shared + to + p * bytes, from + p * from_stride, bytes, full(c, i));
+#pragma unroll 1
+    for (int i = 0; i < kSchedule.weights; ++i) {
+      const Copies& now = tables.schedule.at[i];
+      const Byte* from = weights + now.source + c.rank * now.rank_stride;
+      if (now.after >= 0) barrier_wait(empty(c, now.after), step & 1);
+      copy(c, i, from, now.source_stride, now.pieces);
     }
+  }
+}
+
+// What the weight gradients of a step read, and the next input.
+RN_DEVICE void feed_gradients(const Context& c, const Arguments& a, const Long* counters, Sources other,
+                              bool has_first, int step) {
+  const int block = blockIdx.x, column_tiles = width(1) / 64;
+  const Byte* now = c.work + (step & 1 ? tables.layout.input[1] : tables.layout.input[0]);
+  const Byte* coming = c.work + (step & 1 ? tables.layout.input[0] : tables.layout.input[1]);
+  if (step >= 0) {
+    barrier_wait(c.shared + kDeepBarrier, step & 1);
+    wait_for(counters + kDeep, kBlocks * (step + 1));
+    fence_async_global();
+    const Byte* from = c.work + (c.lane == 0 ? other.gradient : other.input + (c.lane - 1) * kSliceGroups * 1024);
+    const int pieces = other.input < 0 ? 0 : 3;
+    copy(c, kSchedule.other, from, 0, pieces);
+    copy(c, kSchedule.other + 1, from + part_start(1) * 1024, 0, pieces);
+    barrier_wait(c.shared + kDoneBarrier, step & 1);
+    copy(c, kSchedule.other + 2, from + part_start(2) * 1024, 0, pieces);
+    copy(c, kSchedule.other + 3, from + part_start(3) * 1024, 0, pieces);
+    copy(c, kSchedule.first_input, now + block / column_tiles * kSliceGroups * kInputSlab * 16, 0, has_first);
+    wait_for(counters + kFirst, kBlocks * (step + 1));
+    fence_async_global();
+    copy(c, kSchedule.first, c.work + tables.layout.dy[1] + block % column_tiles * kSliceGroups * 1024, 0, has_first);
+  }
+  if (step + 1 < a.steps) {
+    wait_for(counters + kInput, kBlocks * (step + 2));
+    fence_async_global();
+    if (step >= 0) barrier_wait(empty(c, kSchedule.other + 1), step & 1);
+    copy(c, kSchedule.next, coming + c.cluster * kRowGroups * kInputSlab * 16, kSliceGroups * kInputSlab * 16,
+         width(0) / kInputSlab);
   }
 }
 
@@ -74,8 +79,9 @@ RN_DEVICE double power(double base, int exponent) {  // a pure function of the s
   return r;
 }
 
-// Verdict, loss scale, counters, rates of the next update; one lane, metrics by four.
-RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* counters) {
+// Verdict, loss scale, counters, rates of the next update; then the operands of the weight gradients.
+RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* counters, Sources other, bool has_first) {
+  feed_gradients(c, a, counters, other, has_first, -1);
   int* integers[4] = {(int*)(a.state + a.applied_steps), (int*)(a.state + a.skipped_steps),
                       (int*)(a.state + a.clean_steps), (int*)(a.state + a.overflow_run)};
   int applied = *integers[0], skipped = *integers[1], clean = *integers[2], run = *integers[3];
@@ -115,12 +121,15 @@ RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* co
       correction2 = (float)(1.0 - power(a.beta2_exact, applied + 1));
     }
     if (c.lane == 0) {
-      const float rates[4] = {lr, 1.0f / correction1, rsqrtf(correction2), 1.0f / scale};
-      store_shared4(c.shared + kRates + (step & 1) * 32, rates);
-      store_shared(c.shared + kRates + (step & 1) * 32 + 16, scale);
+      const float unscale = RN_CLIP ? 1.0f : 1.0f / scale;
+      const float low[4] = {a.rest1 * unscale, a.rest2_root * unscale, lr / correction1, rsqrtf(correction2)};
+      const float high[4] = {1.0f - lr * a.weight_decay, 1.0f / scale, lr, scale};
+      store_shared4(c.shared + kRates + (step & 1) * 32, low);
+      store_shared4(c.shared + kRates + (step & 1) * 32 + 16, high);
       barrier_arrive(c.shared + kRatesBarrier);
     }
     __syncwarp();
+    feed_gradients(c, a, counters, other, has_first, step);
   }
   if (blockIdx.x == 0) {
     if (c.lane == 0) {
@@ -138,35 +147,52 @@ RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* co
   }
 }
 
-// This block's share of batch `step`, eight values a thread and turn.
+RN_DEVICE Word two_values(const Arguments& a, Word bytes, int at) {
+  return a.table[bytes >> at & 255] | (Word)a.table[bytes >> (at + 8) & 255] << 16;
+}
+
+// This block's share of batch `step`, eight values a thread and turn; reads of all turns at once.
 RN_DEVICE void shape_batch(const Context& c, const Arguments& a, int step, int thread) {
   constexpr int kBlocksOfRow = width(0) / 8, kPieces = kTotalRows * kBlocksOfRow;
-  constexpr int kShare = (kPieces + kBlocks - 1) / kBlocks;
+  constexpr int kShare = (kPieces + kBlocks - 1) / kBlocks, kTurns = (kShare + 63) / 64, kBytes = RN_INPUT_UINT8 ? 8 : 16;
   Byte* to = c.work + (step & 1 ? tables.layout.input[1] : tables.layout.input[0]);
-  for (int i = thread; i < kShare; i += 64) {
-    const int piece = blockIdx.x * kShare + i;
-    if (piece >= kPieces) break;
-    const int row = piece / kBlocksOfRow, k = piece % kBlocksOfRow * 8;
-    Word v[4] = {0, 0, 0, 0};
-    if (row < kBatch) {
-      const long long sample = a.indices ? a.indices[(long long)step * kBatch + row] : (long long)step * kBatch + row;
-      unsigned short h[8];
+  int sample[kTurns];
+  uint4 read[kTurns];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        h[e] = 0;
-        if (k + e < model_width(0)) {
-          const long long at = sample * model_width(0) + k + e;
-          h[e] = RN_INPUT_UINT8 ? a.table[((const Byte*)a.images)[at]] : ((const unsigned short*)a.images)[at];
-        }
-      }
+  for (int i = 0; i < kTurns; ++i) {
+    const int piece = blockIdx.x * kShare + thread + i * 64, row = piece / kBlocksOfRow;
+    sample[i] = row < kBatch && thread + i * 64 < kShare ? step * kBatch + row : -1;
+    if (a.indices && sample[i] >= 0) sample[i] = a.indices[sample[i]];
+  }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) v[e] = h[2 * e] | (Word)h[2 * e + 1] << 16;
+  for (int i = 0; i < kTurns; ++i) {
+    const int k = (blockIdx.x * kShare + thread + i * 64) % kBlocksOfRow * 8;
+    const Byte* from = (const Byte*)a.images + ((long long)sample[i] * model_width(0) + k) * (kBytes / 8);
+    read[i] = make_uint4(0, 0, 0, 0);
+    if (sample[i] < 0 || k >= model_width(0)) continue;
+    if (kBytes == 8) {
+      const uint2 half = *(const uint2*)from;
+      read[i].x = half.x, read[i].y = half.y;
+    } else {
+      read[i] = *(const uint4*)from;
     }
+  }
+#pragma unroll 1
+  for (int i = 0; i < kTurns; ++i) {
+    uint4 v = read[0];
+#pragma unroll
+    for (int j = 1; j < kTurns; ++j)
+      if (i == j) v = read[j], sample[0] = sample[j];
+    const int piece = blockIdx.x * kShare + thread + i * 64, row = piece / kBlocksOfRow, k = piece % kBlocksOfRow * 8;
+    if (thread + i * 64 >= kShare || piece >= kPieces) break;
+    if (kBytes == 8 && sample[0] >= 0 && k < model_width(0))
+      v = make_uint4(two_values(a, v.x, 0), two_values(a, v.x, 16), two_values(a, v.y, 0), two_values(a, v.y, 16));
     const int place = ((k / kInputSlab * kSliceGroups + row / 8) * (kInputSlab / 8) + k % kInputSlab / 8) * 128 + row % 8 * 16;
-    *(uint4*)(to + place) = make_uint4(v[0], v[1], v[2], v[3]);
+    *(uint4*)(to + place) = v;
   }
   fence_async_global();
 }
+static_assert(model_width(0) % 8 == 0, "the input's width must be a multiple of 8");
 RN_DEVICE void pair_sync() { asm volatile("barrier.cta.sync 2, 64;" ::: "memory"); }
 
 // The features of a block are the same in every cluster, and so are their biases: each block keeps
@@ -217,6 +243,11 @@ RN_DEVICE void shape_batches_and_keep_biases(const Context& c, const Arguments& 
       pair_sync();
       if (thread == 0) signal(counters + kInput, 1);
     }
+    // The release costs a memory barrier: here it holds up nobody.
+    barrier_wait(c.shared + kDeepBarrier, step & 1);
+    if (thread == 0) signal(counters + kDeep, 1);
+    barrier_wait(c.shared + kDoneBarrier, step & 1);
+    if (thread == 0) signal(counters + kFirst, 1);
     barrier_wait(full(c, kSchedule.first), step & 1);  // all sums over rows are there as well
     Word bad = 0;
 #pragma unroll

@@ -135,8 +135,9 @@ constexpr int kMaximumCopies = 64;
 constexpr int kFull = kMisc, kEmpty = kFull + 8 * kMaximumCopies;  // one barrier a copy
 constexpr int kArrived = kEmpty + 8 * kMaximumCopies;              // exchanged tensors: y 0.., dy 8..
 constexpr int kVoteBarrier = kArrived + 16 * 8, kRatesBarrier = kVoteBarrier + 8;
-constexpr int kBiasBarrier = kRatesBarrier + 8, kDoneBarrier = kBiasBarrier + 8;
-constexpr int kVote = kDoneBarrier + 8, kRates = kVote + 16, kHeadRows = kRates + 64;
+constexpr int kBiasBarrier = kRatesBarrier + 8, kDeepBarrier = kBiasBarrier + 8;
+constexpr int kDoneBarrier = kDeepBarrier + 8;
+constexpr int kVote = kDoneBarrier + 8 + 8, kRates = kVote + 16, kHeadRows = kRates + 64;
 constexpr int kLogitGradient = round_up(kHeadRows + 8 * 16, 128);
 constexpr int kBias = kLogitGradient + kRows * 32;  // w, m, v of the features this block computes
 RN_CONSTANT int bias_place(int l) {
@@ -149,16 +150,18 @@ constexpr int kRing = round_up(kBias + 12 * kBiasCount, 128);
 constexpr int kSharedBytes = 232448;
 constexpr int kRingBytes = (kSharedBytes - kRing) / 128 * 128;
 
-// ---- the copies of one step, in order --------------------------------------------------------------
+// ---- the copies of one step --------------------------------------------------------------------------
+// Weights for the way forward and back pass through the ring in a fixed order. What the weight
+// gradients read has fixed places, in memory whose earlier use is over by then.
 enum Kind : int { kForward, kHead, kDgrad, kOtherWgrad, kFirstInput, kFirstGradient, kNextInput };
 struct Copies {  // one barrier: `pieces` runs of `bytes`
-  int kind, layer, place, bytes, pieces, source, source_stride, rank_stride;
-  int after, previous;  // the copy whose memory this one takes over; in the step before if previous
+  int kind, place, bytes, pieces, source, source_stride, rank_stride;
+  int after, previous;  // the copy whose place this one takes; of the step before if previous
 };
 struct Schedule {
   Copies at[kMaximumCopies];
-  int count, forward[kMaximumLayers + 1], dgrad[kMaximumLayers + 1], head, other, first, next;
-  int first_input;
+  int weights;  // the ring's copies are [0, weights)
+  int forward[kMaximumLayers + 1], dgrad[kMaximumLayers + 1], head, other, first_input, first, next, count;
 };
 RN_CONSTANT int forward_slab_bytes(int l) { return 2 * tiles(l) * weight_slab(l) * 16; }
 RN_CONSTANT int slabs_per_copy(int l) {
@@ -172,7 +175,28 @@ RN_CONSTANT int dgrad_steps(int l) {
   while (n % q) --q;
   return q;
 }
-constexpr int kOtherGroups = 6;  // row groups of a slot 1 copy
+// Row groups of slot 1's operands (3 KB each: gradient and two slabs of input) in area A, once the
+// gradients above are used up; then behind the first layer's input in B, and in the ring, once the
+// last product of the way back is done. The first layer's gradient starts the ring.
+constexpr int kInputSliceBytes = kWgradGroups * kInputSlab * 16, kGradientBytes = kWgradGroups * 1024;
+RN_CONSTANT int even_part(int groups, int room) {
+  const int n = room / 3072 / 2 * 2;
+  return n < groups ? n : groups;
+}
+constexpr int kInA = even_part(kWgradGroups, (kAreaB - kAreaA) / 2) ;  // twice this: two copies
+constexpr int kInA2 = even_part(kWgradGroups - kInA, (kAreaB - kAreaA) - kInA * 3072);
+constexpr int kInB = even_part(kWgradGroups - kInA - kInA2, kMoments - kAreaB - kInputSliceBytes);
+constexpr int kInRing = kWgradGroups - kInA - kInA2 - kInB;
+constexpr int kOtherParts = 4;
+RN_CONSTANT int part_groups(int i) { return i == 0 ? kInA : (i == 1 ? kInA2 : (i == 2 ? kInB : kInRing)); }
+RN_CONSTANT int part_start(int i) {
+  int n = 0;
+  for (int j = 0; j < i; ++j) n += part_groups(j);
+  return n;
+}
+RN_CONSTANT int part_place(int i) {
+  return i < 2 ? kAreaA + part_start(i) * 3072 : (i == 2 ? kAreaB + kInputSliceBytes : kRing + kGradientBytes);
+}
 RN_CONSTANT Schedule make_schedule() {
   Schedule s{};
   int n = 0;
@@ -180,54 +204,46 @@ RN_CONSTANT Schedule make_schedule() {
     s.forward[l] = n;
     const int q = slabs_per_copy(l), full = width(l) * weight_slab(l) * 2;
     for (int i = 0; i < width(l - 1) / weight_slab(l) / q; ++i)
-      s.at[n++] = {kForward, l, 0, forward_slab_bytes(l), q, kLayout.weight[l] + i * q * full, full,
+      s.at[n++] = {kForward, 0, forward_slab_bytes(l), q, kLayout.weight[l] + i * q * full, full,
                    forward_slab_bytes(l), -1, 0};
   }
   s.head = n;
-  s.at[n++] = {kHead, kLayers, 0, 16 * width(kLayers - 1) * 2, 1, kLayout.weight[kLayers], 0, 0, -1, 0};
+  s.at[n++] = {kHead, 0, 16 * width(kLayers - 1) * 2, 1, kLayout.weight[kLayers], 0, 0, -1, 0};
   for (int l = kLayers - 1; l >= 2; --l) {
     s.dgrad[l] = n;
     const int bytes = dgrad_steps(l) * weight_slab(l) * 32;
     for (int i = 0; i < width(l) / 16 / dgrad_steps(l); ++i)
-      s.at[n++] = {kDgrad, l, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0,
-                   width(l) * weight_slab(l) * 2, -1, 0};
+      s.at[n++] = {kDgrad, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1, 0};
   }
-  s.other = n;
-  for (int g = 0; g < kWgradGroups; g += kOtherGroups) {
-    const int q = kWgradGroups - g < kOtherGroups ? kWgradGroups - g : kOtherGroups;
-    s.at[n++] = {kOtherWgrad, 0, 0, q * 1024, 3, g * 1024, 0, 0, -1, 0};
-  }
-  s.first_input = n;
-  s.at[n++] = {kFirstInput, 0, kAreaB, kWgradGroups * kInputSlab * 16, 1, 0, 0, 0, -2, 0};
-  s.first = n;
-  s.at[n++] = {kFirstGradient, 1, 0, kWgradGroups * 1024, 1, 0, 0, 0, -1, 0};
-  s.next = n;
-  s.at[n++] = {kNextInput, 0, kAreaA, kRowGroups * kInputSlab * 16, width(0) / kInputSlab, 0,
-               kSliceGroups * kInputSlab * 16, 0, -2, 0};
-  s.count = n;
-  // The ring: places in turn, and for each the latest copy that lay there before.
+  s.weights = n;
+  // The ring: places in turn, and for each the latest copy that lay there before. Memory a step's
+  // first copies take over from the step before is free: the vote came after its last use.
   int at = 0;
   for (int i = 0; i < n; ++i) {
-    if (s.at[i].after == -2) continue;
     const int bytes = round_up(s.at[i].bytes * s.at[i].pieces, 128);
     if (at + bytes > kRingBytes) at = 0;
     s.at[i].place = kRing + at;
     at += bytes;
-  }
-  for (int i = 0; i < n; ++i) {
-    if (s.at[i].after == -2) continue;
-    const int a0 = s.at[i].place, a1 = a0 + s.at[i].bytes * s.at[i].pieces;
-    for (int back = 1; back <= n; ++back) {
-      const int j = (i - back + n) % n;
-      if (s.at[j].after == -2) continue;
+    const int a0 = s.at[i].place, a1 = a0 + bytes;
+    for (int j = i - 1; j >= 0; --j) {
       const int b0 = s.at[j].place, b1 = b0 + s.at[j].bytes * s.at[j].pieces;
       if (a0 < b1 && b0 < a1) {
         s.at[i].after = j;
-        s.at[i].previous = j >= i;
         break;
       }
     }
   }
+  s.other = n;
+  for (int i = 0; i < kOtherParts; ++i)
+    s.at[n++] = {kOtherWgrad, part_place(i), part_groups(i) * 1024, 3, part_start(i) * 1024, 0, 0, -1, 0};
+  s.first_input = n;
+  s.at[n++] = {kFirstInput, kAreaB, kInputSliceBytes, 1, 0, 0, 0, -1, 0};
+  s.first = n;
+  s.at[n++] = {kFirstGradient, kRing, kGradientBytes, 1, 0, 0, 0, -1, 0};
+  s.next = n;
+  s.at[n++] = {kNextInput, kAreaA, kRowGroups * kInputSlab * 16, width(0) / kInputSlab, 0,
+               kSliceGroups * kInputSlab * 16, 0, s.other + 1, 0};
+  s.count = n;
   return s;
 }
 constexpr Schedule kSchedule = make_schedule();
@@ -237,8 +253,8 @@ static_assert(model_width(kLayers) <= 16, "at most 16 classes");
 static_assert(kInputSlab % 16 == 0 && kInputSlab <= 128, "input slab: a multiple of 16, at most 128");
 static_assert(kFirstTiles <= kBlocks, "more first-layer gradient tiles than blocks");
 static_assert(kOtherTiles <= kBlocks, "more gradient tiles than blocks");
-static_assert(kRingBytes >= 3 * kOtherGroups * 1024 && kRingBytes >= kWgradGroups * 1024,
-              "activations, moments and staging exceed shared memory");
+static_assert(kRingBytes >= 3 * 16384 - 2048, "activations and moments leave too little shared memory");
+static_assert(kGradientBytes + kInRing * 3072 <= kRingBytes, "operands of weight gradients do not fit");
 static_assert(kSchedule.count <= kMaximumCopies, "too many copies in a step");
 static_assert(kRowGroups % 2 == 0 && kRowGroups <= 4, "16 or 32 rows of the batch per cluster");
 

@@ -13,32 +13,38 @@
 namespace rn {
 namespace mlp {
 
-struct Rates { float lr, inverse1, root2, inverse_scale; };
+// Of one step: what multiplies g for the first moment (or for g itself), for the root of the second,
+// the step over the first moment's correction, the root of the second's, and 1 - lr * decay.
+struct Rates { float first, second, step, root, keep, inverse_scale, lr, scale; };
 
 RN_DEVICE Rates load_rates(Word shared, int parity) {
-  float f[4];
+  float f[4], h[4];
   load_shared4(f, shared + kRates + parity * 32);
-  return {f[0], f[1], f[2], f[3]};
+  load_shared4(h, shared + kRates + parity * 32 + 16);
+  return {f[0], f[1], f[2], f[3], h[0], h[1], h[2], h[3]};
 }
 
 // The new weight; the moments are replaced. Every rounding is spelled out: both passes must agree.
 template <bool kDecays>
 RN_DEVICE float updated(const Arguments& a, const Rates& r, float w, float g, float& m, float& v) {
-  g = __fmul_rn(g, r.inverse_scale);
-  if (a.max_abs != 0.0f) g = g > a.max_abs ? a.max_abs : (g < -a.max_abs ? -a.max_abs : g);
-  const float decay = kDecays ? a.weight_decay : 0.0f;
+  if (RN_CLIP) g = fminf(fmaxf(__fmul_rn(g, r.inverse_scale), -a.max_abs), a.max_abs);
   if (RN_RULE == 3 || RN_RULE == 4) {
-    if (RN_RULE == 3) g = __fmaf_rn(decay, w, g);
-    m = __fmaf_rn(a.beta1, m, __fmul_rn(a.rest1, g));
-    v = __fmaf_rn(a.beta2, v, __fmul_rn(a.rest2, __fmul_rn(g, g)));
-    float root, direction;
+    float first = __fmul_rn(g, r.first), second = __fmul_rn(g, r.second);
+    if (RN_RULE == 3 && kDecays) {
+      const float decay = __fmul_rn(a.weight_decay, w);
+      first = __fmaf_rn(a.rest1, decay, first);
+      second = __fmaf_rn(a.rest2_root, decay, second);
+    }
+    m = __fmaf_rn(a.beta1, m, first);
+    v = __fmaf_rn(second, second, __fmul_rn(a.beta2, v));
+    float root, inverse;
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(direction) : "f"(__fmaf_rn(root, r.root2, a.eps)));
-    direction = __fmul_rn(__fmul_rn(m, r.inverse1), direction);
-    if (RN_RULE == 4) direction = __fmaf_rn(decay, w, direction);
-    return __fmaf_rn(-r.lr, direction, w);
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(__fmaf_rn(root, r.root, a.eps)));
+    if (RN_RULE == 4 && kDecays) w = __fmul_rn(w, r.keep);
+    return __fmaf_rn(-r.step, __fmul_rn(m, inverse), w);
   }
-  g = __fmaf_rn(decay, w, g);
+  if (!RN_CLIP) g = __fmul_rn(g, r.inverse_scale);
+  if (kDecays) g = __fmaf_rn(a.weight_decay, w, g);
   if (RN_RULE == 0) return __fmaf_rn(-r.lr, g, w);
   m = __fmaf_rn(a.momentum, m, g);
   return __fmaf_rn(-r.lr, RN_RULE == 2 ? __fmaf_rn(a.momentum, m, g) : m, w);
@@ -110,9 +116,10 @@ struct Tile {
     }
   }
 
+  template <int kFrom, int kTo>
   RN_DEVICE void accept(const Arguments& a, const Rates& r) {
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
+    for (int j = kFrom; j < kTo; ++j) {
       float m[4], v[4];
       load_moments(j, m, v);
 #pragma unroll
@@ -170,30 +177,6 @@ struct Tile {
     }
   }
 };
-
-// Product of a gradient and the layer's input over the rows of the batch, both rows by features.
-// first: 2 row groups a step; gradient rows are 1,024 bytes, input rows kInputBytes.
-template <int kColumns, int kSteps, int kInputBytes>
-RN_DEVICE void accumulate(const Context& c, Word gradient, Word input, float (&sum)[kColumns][4]) {
-  const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
-  const Word at = gradient + high * 1024 + odd * 128 + (c.warp & 3) * 256 + row;
-  const Word bt = input + odd * kInputBytes + high * 128 + row;
-#pragma unroll
-  for (int s = 0; s < kSteps; ++s) {
-    Word a[4];
-    load_blocks_transposed(a, at + s * 2048);
-#pragma unroll
-    for (int j = 0; j < kColumns; j += 2) {
-      Word b[4];
-      if (j + 1 < kColumns)
-        load_blocks_transposed(b, bt + s * 2 * kInputBytes + j * 128);
-      else
-        load_two_transposed(b[0], b[1], bt - high * 128 + s * 2 * kInputBytes + j * 128);
-      multiply_add(sum[j], a, b[0], b[1]);
-      if (j + 1 < kColumns) multiply_add(sum[j + 1], a, b[2], b[3]);
-    }
-  }
-}
 
 }  // namespace mlp
 }  // namespace rn
