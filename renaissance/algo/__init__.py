@@ -1,0 +1,1 @@
+"""Losses, optimizers, schedules, initialisers, loss scale: configuration and pure formulas."""
