@@ -206,6 +206,7 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
     barrier_init(c.shared + kBiasBarrier, 64);
     barrier_init(c.shared + kDeepBarrier, 1);
     barrier_init(c.shared + kDoneBarrier, 1);
+    barrier_init(c.shared + kSpareBarrier, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();

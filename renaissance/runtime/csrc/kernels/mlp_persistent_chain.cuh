@@ -126,6 +126,7 @@ RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int wh
   team_sync();
   if (c.lane == 0) {
     if (c.warp == 0) barrier_expect(arrived(c, which), act_bytes(l));
+    if (l == 1 && c.warp == 7) barrier_arrive(c.shared + kSpareBarrier);
     for (int p = c.warp; p < pieces; p += 8) {  // a warp each: one thread would start them in turn
       const int group = p % kRowGroups;
       const int feature = c.rank * 16 * tiles(l) + (regular ? 0 : p / kRowGroups * 16);

@@ -36,6 +36,7 @@ RN_DEVICE void feed_weights(const Context& c, const Arguments& a, const Long* co
       const Copies& now = tables.schedule.at[i];
       const Byte* from = weights + now.source + c.rank * now.rank_stride;
       if (now.after >= 0) barrier_wait(empty(c, now.after), step & 1);
+      if (now.after == -2) barrier_wait(c.shared + kSpareBarrier, step & 1);
       copy(c, i, from, now.source_stride, now.pieces);
     }
   }

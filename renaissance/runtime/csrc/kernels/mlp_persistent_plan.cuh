@@ -136,8 +136,8 @@ constexpr int kFull = kMisc, kEmpty = kFull + 8 * kMaximumCopies;  // one barrie
 constexpr int kArrived = kEmpty + 8 * kMaximumCopies;              // exchanged tensors: y 0.., dy 8..
 constexpr int kVoteBarrier = kArrived + 16 * 8, kRatesBarrier = kVoteBarrier + 8;
 constexpr int kBiasBarrier = kRatesBarrier + 8, kDeepBarrier = kBiasBarrier + 8;
-constexpr int kDoneBarrier = kDeepBarrier + 8;
-constexpr int kVote = kDoneBarrier + 8 + 8, kRates = kVote + 16, kHeadRows = kRates + 64;
+constexpr int kDoneBarrier = kDeepBarrier + 8, kSpareBarrier = kDoneBarrier + 8;
+constexpr int kVote = kSpareBarrier + 8, kRates = kVote + 16, kHeadRows = kRates + 64;
 constexpr int kLogitGradient = round_up(kHeadRows + 8 * 16, 128);
 constexpr int kBias = kLogitGradient + kRows * 32;  // w, m, v of the features this block computes
 RN_CONSTANT int bias_place(int l) {
@@ -156,7 +156,7 @@ constexpr int kRingBytes = (kSharedBytes - kRing) / 128 * 128;
 enum Kind : int { kForward, kHead, kDgrad, kOtherWgrad, kFirstInput, kFirstGradient, kNextInput };
 struct Copies {  // one barrier: `pieces` runs of `bytes`
   int kind, place, bytes, pieces, source, source_stride, rank_stride;
-  int after, previous;  // the copy whose place this one takes; of the step before if previous
+  int after;  // the copy of this step whose place this one takes; -1: none; -2: free after the first layer
 };
 struct Schedule {
   Copies at[kMaximumCopies];
@@ -205,21 +205,32 @@ RN_CONSTANT Schedule make_schedule() {
     const int q = slabs_per_copy(l), full = width(l) * weight_slab(l) * 2;
     for (int i = 0; i < width(l - 1) / weight_slab(l) / q; ++i)
       s.at[n++] = {kForward, 0, forward_slab_bytes(l), q, kLayout.weight[l] + i * q * full, full,
-                   forward_slab_bytes(l), -1, 0};
+                   forward_slab_bytes(l), -1};
   }
   s.head = n;
-  s.at[n++] = {kHead, 0, 16 * width(kLayers - 1) * 2, 1, kLayout.weight[kLayers], 0, 0, -1, 0};
+  s.at[n++] = {kHead, 0, 16 * width(kLayers - 1) * 2, 1, kLayout.weight[kLayers], 0, 0, -1};
   for (int l = kLayers - 1; l >= 2; --l) {
     s.dgrad[l] = n;
     const int bytes = dgrad_steps(l) * weight_slab(l) * 32;
     for (int i = 0; i < width(l) / 16 / dgrad_steps(l); ++i)
-      s.at[n++] = {kDgrad, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1, 0};
+      s.at[n++] = {kDgrad, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1};
   }
   s.weights = n;
+  // Two copies for the second layer lie where the input was, behind the second layer's output: they
+  // are there before the ring has room for them.
+  if (kLayers > 2) {
+    const int bytes = s.at[s.forward[2]].bytes * s.at[s.forward[2]].pieces, end = kLayers > 3 ? s.forward[3] : s.head;
+    const int spare = (kAreaB - kAreaA - act_bytes(2)) / bytes, some = spare < 2 ? spare : 2;
+    for (int i = 0; i < some && end - 2 - i > s.forward[2]; ++i) {
+      s.at[end - 2 - i].place = kAreaA + act_bytes(2) + i * bytes;
+      s.at[end - 2 - i].after = -2;
+    }
+  }
   // The ring: places in turn, and for each the latest copy that lay there before. Memory a step's
   // first copies take over from the step before is free: the vote came after its last use.
   int at = 0;
   for (int i = 0; i < n; ++i) {
+    if (s.at[i].after == -2) continue;
     const int bytes = round_up(s.at[i].bytes * s.at[i].pieces, 128);
     if (at + bytes > kRingBytes) at = 0;
     s.at[i].place = kRing + at;
@@ -235,14 +246,14 @@ RN_CONSTANT Schedule make_schedule() {
   }
   s.other = n;
   for (int i = 0; i < kOtherParts; ++i)
-    s.at[n++] = {kOtherWgrad, part_place(i), part_groups(i) * 1024, 3, part_start(i) * 1024, 0, 0, -1, 0};
+    s.at[n++] = {kOtherWgrad, part_place(i), part_groups(i) * 1024, 3, part_start(i) * 1024, 0, 0, -1};
   s.first_input = n;
-  s.at[n++] = {kFirstInput, kAreaB, kInputSliceBytes, 1, 0, 0, 0, -1, 0};
+  s.at[n++] = {kFirstInput, kAreaB, kInputSliceBytes, 1, 0, 0, 0, -1};
   s.first = n;
-  s.at[n++] = {kFirstGradient, kRing, kGradientBytes, 1, 0, 0, 0, -1, 0};
+  s.at[n++] = {kFirstGradient, kRing, kGradientBytes, 1, 0, 0, 0, -1};
   s.next = n;
   s.at[n++] = {kNextInput, kAreaA, kRowGroups * kInputSlab * 16, width(0) / kInputSlab, 0,
-               kSliceGroups * kInputSlab * 16, 0, s.other + 1, 0};
+               kSliceGroups * kInputSlab * 16, 0, s.other + 1};
   s.count = n;
   return s;
 }
