@@ -74,14 +74,19 @@ class FusedPass:
         return banks, after["table"]
 
 
-def train_pass(graph: CompiledGraph, scene: Scene) -> FusedPass:
+def train_pass(graph: CompiledGraph, scene: Scene, *, simplified: bool = True) -> FusedPass:
     """The train step of one variant.
+
+    Args:
+        graph: The network's graph and plans.
+        scene: What this variant's lowering looks things up in.
+        simplified: Merge calls into fewer launches; without, one call per node of the graph.
 
     Raises:
         PlanError: an operation cannot be lowered in place, or reaches outside its bank.
     """
     order = [GraphId.TRANSFER_A, *(i for i in graph.train_order if i not in _TRANSFERS)]
-    return _pass(graph, scene, order, simplified=True)
+    return _pass(graph, scene, order, training=True, simplified=simplified)
 
 
 def inference_pass(graph: CompiledGraph, scene: Scene, *, ema: bool) -> FusedPass:
@@ -92,16 +97,21 @@ def inference_pass(graph: CompiledGraph, scene: Scene, *, ema: bool) -> FusedPas
     """
     prepare = [GraphId.UPDATE_BN_INF_PARAMS, *([GraphId.CAST_EMA_FP32_TO_FP16] if ema else [])]
     main = GraphId.INF_EMA_A if ema else GraphId.INF_MAIN_A
-    return _pass(graph, scene, [*prepare, GraphId.TRANSFER_A, main], simplified=False)
+    return _pass(graph, scene, [*prepare, GraphId.TRANSFER_A, main], training=False)
 
 
 def _pass(
-    graph: CompiledGraph, scene: Scene, order: Sequence[GraphId], *, simplified: bool
+    graph: CompiledGraph,
+    scene: Scene,
+    order: Sequence[GraphId],
+    *,
+    training: bool,
+    simplified: bool = False,
 ) -> FusedPass:
     calls = lower_nodes(scene, graph.graph.nodes(order))
-    if simplified:
+    calls.append(_report(scene, training=training))
+    if training and simplified:
         calls = simplify(scene, calls)
-    calls.append(_report(scene, training=simplified))
     banks = {bank for call in calls for bank in call.banks}
     sizes = {bank: scene.memory.bank_bytes(bank) for bank in Bank if bank in banks}
     check_places(calls, sizes)

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from renaissance.algo.clip import ClipByValue
+from renaissance.algo.optimizer import LARS
 from renaissance.core.errors import PlanError, fail
 from renaissance.core.types import DType, Region
 from renaissance.graph.computation_graph.node import ComputeNode, Node, RangeNode
@@ -177,10 +180,10 @@ def _copy(scene: Scene, node: ComputeNode) -> list[InPlaceCall]:
 
 def _softmax_cross_entropy(scene: Scene, node: ComputeNode) -> list[InPlaceCall]:
     logits = scene.tensor(node, "logits")
-    roles = ("logits", "labels", "loss_scale", "dlogits", "predicted")
-    roles += ("loss", "top1", "top5", "count", "rows")
-    attributes = {"n": logits.shape[0], "k": logits.shape[-1], "type": _type(logits)}
-    attributes |= {"smoothing": float(scene.recipe.loss.label_smoothing)}
+    given = ("logits", "labels", "loss_scale")
+    roles = (*given, "dlogits", "predicted", "loss", "top1", "top5", "count", "rows")
+    sizes = {"n": logits.shape[0], "k": logits.shape[-1], "type": _type(logits)}
+    attributes = {**sizes, "smoothing": float(scene.recipe.loss.label_smoothing)}
     trains = "dlogits" in node.outputs
     attributes |= {"gradient_type": _type(scene.tensor(node, "dlogits") if trains else logits)}
     operands = tuple(scene.at(node, role) for role in roles)
@@ -283,8 +286,6 @@ def _optimizer_update(scene: Scene, node: RangeNode) -> list[InPlaceCall]:
 
 def _tensor_table(scene: Scene, run: RegionRun) -> dict[str, Any]:
     """Where a region's tensors begin, in units of 128 elements, and how many they hold."""
-    import numpy as np
-
     begin = scene.span(run).offset
     tensors = list(scene.memory.tensors_in(run.first))
     places = [(t.offset - begin) // 4 for t in tensors]
@@ -303,7 +304,9 @@ def _lars_norms(scene: Scene, node: RangeNode) -> list[InPlaceCall]:
 def _lars_update(scene: Scene, node: RangeNode) -> list[InPlaceCall]:
     runs = tuple(scene.run(node, role) for role in ("w", "g", "m", "n"))
     operands = (*runs, scene.at(node, "lr"), scene.at(node, "nan_flag"))
-    attributes = {**lars_attributes(scene.recipe.optimizer), **_tensor_table(scene, node.read["w"])}
+    rule = scene.recipe.optimizer
+    assert isinstance(rule, LARS)
+    attributes = {**lars_attributes(rule), **_tensor_table(scene, node.read["w"])}
     return [InPlaceCall(targets.LARS_UPDATE, operands, attributes, str(node.read["w"]))]
 
 
@@ -336,9 +339,9 @@ def _set_step_scalars(scene: Scene, node: ComputeNode) -> list[InPlaceCall]:
 def _advance_counters(scene: Scene, node: ComputeNode) -> list[InPlaceCall]:
     roles = ("nan_flag", "applied_steps", "skipped_steps", "clean_steps", "overflow_run")
     rule = scene.recipe.loss_scale
-    attributes = {"maximum": float(rule.maximum), "minimum": float(rule.minimum)}
+    bounds = {"maximum": float(rule.maximum), "minimum": float(rule.minimum)}
     operands = tuple(scene.at(node, role) for role in (*roles, "loss_scale"))
-    attributes |= {"growth_interval": rule.growth_interval}
+    attributes = {**bounds, "growth_interval": rule.growth_interval}
     return [InPlaceCall(targets.ADVANCE_COUNTERS, operands, attributes, "counters")]
 
 

@@ -1,4 +1,4 @@
-"""A call of the fused lowering before it is emitted: where its operands lie, and the threading rule.
+"""A call of the fused lowering before it is emitted, and the threading rule.
 
 Every bank a call touches is taken from the thread once, passed in, aliased out, and put back. No
 other operation ever sees a bank, so XLA has nothing to copy.

@@ -79,6 +79,8 @@ LARS_UPDATE = Target("rn_lars_update")
 SET_STEP_SCALARS = Target("rn_set_step_scalars")
 ADVANCE_COUNTERS = Target("rn_advance_counters")
 REPORT_METRICS = Target("rn_report_metrics")
+BEGIN_STEP = Target("rn_begin_step")
+END_STEP = Target("rn_end_step")
 
 TARGETS: tuple[Target, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Target))
 """Every target of the native library."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from renaissance.core.errors import fail
-from renaissance.core.types import Bank, DType, Precision, Region, Shape, Variant
+from renaissance.core.types import Bank, DType, GraphId, Precision, Region, Shape, Variant
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.fused import (
     FusedPass,
@@ -19,11 +19,12 @@ from renaissance.lowering.fused import (
     metrics_of,
     train_pass,
 )
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.in_place import PlanLaunches, no_launches
+from renaissance.lowering.fused_nodes import Scene, lower_nodes
+from renaissance.lowering.in_place import PlanLaunches, no_launches, thread
 from renaissance.lowering.state import ArrayState
 from renaissance.lowering.step import Recipe
 from renaissance.program.config import ProgramConfig
+from renaissance.program.cuda import CudaKernels
 from renaissance.program.xla import XlaBackend
 from renaissance.runtime import library
 from renaissance.runtime.arena import Arena, BankState
@@ -54,8 +55,7 @@ class FusedBackend:
         self.config, self.graph = config, graph
         self.reference = XlaBackend(config, graph)
         self.recipe: Recipe = self.reference.recipe
-        library.register("cpu")
-        self.plan_launches: PlanLaunches = no_launches
+        self.plan_launches = launches_for(jax.local_devices()[0])
         self.arena = self._arena()
         self._executables: dict[tuple[Any, ...], Executable] = {}
         for variant in (Variant.TRAIN_BASE, Variant.VAL_BASE):
@@ -63,7 +63,7 @@ class FusedBackend:
 
     def _arena(self) -> Arena:
         memory = self.graph.memory[Variant.TRAIN_BASE]
-        banks = {bank: memory.bank_bytes(bank) for bank in Bank if bank is not Bank.INPUT_B}
+        banks: dict[Bank, int] = {b: memory.bank_bytes(b) for b in Bank if b is not Bank.INPUT_B}
         kept = [
             tensor
             for tensor in memory.tensors.values()
@@ -155,17 +155,14 @@ class FusedBackend:
 
     def clear_metrics(self, state: State) -> BankState:
         """The state with the epoch's sums at zero."""
-        state = self.adopt(state)
-        offset, size = (
-            self.graph.memory[Variant.TRAIN_BASE].region(Region.R_RESULT_ACCUMULATED).offset,
-            self.graph.memory[Variant.TRAIN_BASE].region(Region.R_RESULT_ACCUMULATED).nbytes,
-        )
+        scene = Scene(self.graph.memory[Variant.TRAIN_BASE], self.recipe)
+        calls = lower_nodes(scene, self.graph.graph[GraphId.CLEAR_METRICS])
 
         def clear(state: BankState) -> BankState:
-            bank = state.banks[Bank.PERSISTENT].at[offset : offset + size].set(0)
-            return BankState(state.arena, {**state.banks, Bank.PERSISTENT: bank})
+            banks, _ = thread(calls, state.banks, {}, self.plan_launches)
+            return BankState(state.arena, banks)
 
-        return jax.jit(clear, donate_argnums=0)(state)
+        return self._run("clear_metrics", clear, self.adopt(state))
 
     def executable(self, name: str, shape: Shape) -> Executable:
         """An executable that has run or been compiled, for inspection.
@@ -189,19 +186,33 @@ class FusedBackend:
             return train_pass(self.graph, scene)
         return inference_pass(self.graph, scene, ema=kind == "infer_ema")
 
-    def _run(
-        self, name: str, function: Callable[..., Any], state: BankState, images: Any, labels: Any
-    ) -> Any:
-        key = (name, images.shape, images.dtype)
+    def _run(self, name: str, function: Callable[..., Any], state: BankState, *batch: Any) -> Any:
+        shape = batch[0].shape if batch else ()
+        key = (name, shape, *(array.dtype for array in batch))
         executable = self._executables.get(key)
         if executable is None:
-            title = f"{name} {'x'.join(map(str, images.shape))}"
-            executable = aot_compile(title, function, state, images, labels)
+            title = " ".join([name, "x".join(map(str, shape))]).strip()
+            executable = aot_compile(title, function, state, *batch)
             sizes = {bank.name: size for bank, size in self.arena.bank_bytes.items()}
-            text = executable.compiled.as_text()
+            text = executable.compiled.as_text() or ""
             check_module(title, text, executable.temp_bytes, sizes)
             self._executables[key] = executable
-        return executable(state, images, labels)
+        return executable(state, *batch)
+
+
+def launches_for(device: jax.Device) -> PlanLaunches:
+    """Registers the custom calls for a device's platform and says how they are launched there.
+
+    Raises:
+        NativeError: the native library, or the CUDA compiler, is missing.
+        ValueError: the platform is neither the CPU nor CUDA.
+    """
+    if device.platform == "cpu":
+        library.register("cpu")
+        return no_launches
+    if device.platform == "gpu" and "rocm" not in device.client.platform_version.lower():
+        return CudaKernels(device)
+    return fail(ValueError, "platform of the fused lowering", device.platform, "cpu or CUDA")
 
 
 def _dtype(images: jax.Array) -> DType:

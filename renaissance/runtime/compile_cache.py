@@ -1,9 +1,9 @@
 """A cache of compiled things on disk that survives crashes, concurrent processes and bad sectors.
 
-An entry is a file named after its key, written beside its place and moved there in one step, so that
-a reader sees all of it or nothing. It carries a digest of its content: one that was cut or damaged
-is as good as absent, and is replaced by the next write. Whatever can change a result belongs into the
-key; so a new version of anything simply misses.
+An entry is a file named after its key, written beside its place and moved there in one step, so
+that a reader sees all of it or nothing. It carries a digest of its content: one that was cut or
+damaged is as good as absent, and is replaced by the next write. Whatever can change a result is
+part of the key; so a new version of anything simply misses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAGIC = b"RNCACHE1"
 
 
 def default_folder() -> Path:
-    """Where compiled kernels are kept: ``RENAISSANCE_CACHE`` if set, else the user's cache folder."""
+    """Where things are kept: ``RENAISSANCE_CACHE`` if set, else the user's cache folder."""
     chosen = os.environ.get(FOLDER_VARIABLE)
     if chosen:
         return Path(chosen)

@@ -7,10 +7,9 @@ It compiles without a device; loading it needs one.
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from renaissance.core.errors import NativeError, fail
@@ -84,6 +83,7 @@ class KernelCompiler:
         self.architecture = architecture
         self.cache = CompileCache() if cache is None else cache
         self.compiler = nvrtc.find() if compiler is None else compiler
+        self._held: dict[str, bytes] = {}
 
     def compile(self, kernel: Kernel) -> CompiledKernel:
         """Machine code of a kernel, from the cache if it is there.
@@ -95,14 +95,18 @@ class KernelCompiler:
         options = self._options(kernel)
         version = "{}.{}".format(*self.compiler.version)
         texts = [part for pair in sources.items() for part in pair]
-        key = key_of("kernel", version, kernel.name, *options, *texts)
-        stored = self._stored(key)
-        if stored is None:
-            stored = self._build(kernel, sources, options)
-            report = json.dumps(asdict(stored[1])).encode()
-            self.cache.put(key, len(report).to_bytes(4, "little") + report + stored[0])
-        number = int.from_bytes(bytes.fromhex(key[:16]), "little", signed=True)
-        return CompiledKernel(kernel, self.architecture, number, *stored)
+        key = key_of("kernels", version, *options, *texts)
+        content = self._held.get(key) or self.cache.get(key)
+        if content is None:
+            content = self._build(kernel, sources, options)
+            self.cache.put(key, content)
+        self._held[key] = content
+        size = int.from_bytes(content[:4], "little")
+        log, cubin = content[4 : 4 + size].decode(), content[4 + size :]
+        resources = resources_of(log, kernel.name)
+        name = bytes.fromhex(key_of(key, kernel.name)[:16])
+        number = int.from_bytes(name, "little", signed=True)
+        return CompiledKernel(kernel, self.architecture, number, cubin, resources)
 
     def _options(self, kernel: Kernel) -> list[str]:
         constants = [f"-D{name}={value}" for name, value in kernel.constants]
@@ -114,19 +118,13 @@ class KernelCompiler:
             *constants,
         ]
 
-    def _stored(self, key: str) -> tuple[bytes, Resources] | None:
-        content = self.cache.get(key)
-        if content is None:
-            return None
-        size = int.from_bytes(content[:4], "little")
-        return content[4 + size :], Resources(**json.loads(content[4 : 4 + size]))
-
-    def _build(
-        self, kernel: Kernel, sources: dict[str, str], options: list[str]
-    ) -> tuple[bytes, Resources]:
+    def _build(self, kernel: Kernel, sources: dict[str, str], options: list[str]) -> bytes:
+        """The compiler's log and the machine code of all kernels of a source, as one entry."""
         headers = {name: text for name, text in sources.items() if name != kernel.source}
-        cubin, log = self.compiler.compile(kernel.source, sources[kernel.source], headers, options)
-        return cubin, resources_of(log, kernel.name)
+        source = sources[kernel.source]
+        cubin, log = self.compiler.compile(kernel.source, source, headers, options)
+        report = log.encode()
+        return len(report).to_bytes(4, "little") + report + cubin
 
 
 def architecture_of(compute_capability: str) -> str:

@@ -263,4 +263,16 @@ struct ReportMetrics {
   float* table;
 };
 
+// What begins a step, and what ends it, in one launch each.
+struct BeginStep {
+  LoadBatch load;
+  SetStepScalars scalars;
+};
+
+struct EndStep {
+  Accumulate accumulate;
+  ReportMetrics metrics;
+  AdvanceCounters counters;
+};
+
 }  // namespace rn

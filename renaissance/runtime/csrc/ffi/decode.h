@@ -162,4 +162,14 @@ inline ReportMetrics decode(Call& call) {
           call.pointer<int>(), call.pointer<float>()};
 }
 
+template <>
+inline BeginStep decode(Call& call) {
+  return {decode<LoadBatch>(call), decode<SetStepScalars>(call)};
+}
+
+template <>
+inline EndStep decode(Call& call) {
+  return {decode<Accumulate>(call), decode<ReportMetrics>(call), decode<AdvanceCounters>(call)};
+}
+
 }  // namespace rn

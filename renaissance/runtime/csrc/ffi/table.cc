@@ -92,6 +92,8 @@ RN_HANDLERS(LarsUpdate);
 RN_HANDLERS(SetStepScalars);
 RN_HANDLERS(AdvanceCounters);
 RN_HANDLERS(ReportMetrics);
+RN_HANDLERS(BeginStep);
+RN_HANDLERS(EndStep);
 
 struct Target {
   const char* name;
@@ -121,6 +123,8 @@ static const Target kTargets[] = {
     {"rn_set_step_scalars", SetStepScalarsHost, SetStepScalarsCuda},
     {"rn_advance_counters", AdvanceCountersHost, AdvanceCountersCuda},
     {"rn_report_metrics", ReportMetricsHost, ReportMetricsCuda},
+    {"rn_begin_step", BeginStepHost, BeginStepCuda},
+    {"rn_end_step", EndStepHost, EndStepCuda},
 };
 
 RN_EXPORT int rn_target_count() { return static_cast<int>(std::size(kTargets)); }

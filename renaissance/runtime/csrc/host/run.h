@@ -25,5 +25,7 @@ void run(const LarsUpdate& op);
 void run(const SetStepScalars& op);
 void run(const AdvanceCounters& op);
 void run(const ReportMetrics& op);
+void run(const BeginStep& op);
+void run(const EndStep& op);
 
 }  // namespace rn

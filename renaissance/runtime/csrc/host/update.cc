@@ -84,4 +84,15 @@ void run(const AdvanceCounters& op) { advance(op); }
 
 void run(const ReportMetrics& op) { report(op); }
 
+void run(const BeginStep& op) {
+  run(op.load);
+  run(op.scalars);
+}
+
+void run(const EndStep& op) {
+  run(op.accumulate);
+  run(op.metrics);
+  run(op.counters);
+}
+
 }  // namespace rn

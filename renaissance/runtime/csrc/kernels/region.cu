@@ -1,4 +1,4 @@
-// Operations over whole regions: clear, copy, cast, check and unscale, average, accumulate, load.
+// Operations over whole regions: clear, copy, cast, check and unscale, average.
 // Regions start at 256 bytes and are whole multiples of it, so vectors never straddle an end; the
 // functional forms may end anywhere and finish element by element.
 #include "device.cuh"
@@ -74,36 +74,4 @@ extern "C" __global__ void __launch_bounds__(256) ema_update_kernel(const EmaUpd
   if (*op.flag) return;
   for (Index i = thread_index(); i < op.count; i += thread_count())
     op.e[i] = averaged(op.e[i], op.w[i], op.decay);
-}
-
-extern "C" __global__ void __launch_bounds__(256) accumulate_kernel(const Accumulate op) {
-  if (op.flag && *op.flag) return;
-  for (Index i = thread_index(); i < op.count; i += thread_count()) op.target[i] += op.source[i];
-}
-
-template <class From, class To>
-__device__ __forceinline__ void load(const LoadBatch& op) {
-  Index batch = op.batch ? *op.batch : 0, count = op.pixels * op.padded_channels;
-  const From* images = static_cast<const From*>(op.images) + batch * op.pixels * op.channels;
-  To* data = static_cast<To*>(op.data);
-  bool padded = op.channels != op.padded_channels;
-  for (Index i = thread_index(); i < count; i += thread_count()) {
-    Index pixel = padded ? i / op.padded_channels : 0, c = i - pixel * op.padded_channels;
-    float value = 0.0f;
-    if (!padded || c < op.channels) value = widen(images[padded ? pixel * op.channels + c : i]);
-    data[i] = narrow<To>(value);
-  }
-  for (Index i = thread_index(); i < op.rows; i += thread_count())
-    op.label[i] = op.labels[batch * op.rows + i];
-}
-
-extern "C" __global__ void __launch_bounds__(256) load_batch_kernel(const LoadBatch op) {
-  if (op.from_type == kFloat32 && op.type == kFloat16)
-    load<float, half_bits>(op);
-  else if (op.from_type == kFloat32)
-    load<float, float>(op);
-  else if (op.type == kFloat16)
-    load<half_bits, half_bits>(op);
-  else
-    load<half_bits, float>(op);
 }
