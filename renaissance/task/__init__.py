@@ -9,6 +9,7 @@ from renaissance.task.deep_learning import DeepLearningTask
 from renaissance.task.interrupt import TrainingInterrupted
 from renaissance.task.metrics import EpochRecord, TrainingResult, read_metrics
 from renaissance.task.options import TTA, CompileInfo
+from renaissance.task.simple import SimpleTask
 
 __all__ = [
     "TTA",
@@ -16,6 +17,7 @@ __all__ = [
     "CompileInfo",
     "DeepLearningTask",
     "EpochRecord",
+    "SimpleTask",
     "TrainingInterrupted",
     "TrainingResult",
     "load_checkpoint",

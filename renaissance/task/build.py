@@ -14,7 +14,7 @@ from renaissance.core.errors import fail
 from renaissance.core.settings import GlobalSettings
 from renaissance.program import Program
 from renaissance.task.dry_run import BlankRun, blank_runs
-from renaissance.task.options import CompileInfo, TrainingOptions
+from renaissance.task.options import TrainingOptions
 from renaissance.task.source import BatchSource, describe_source, last_batch_size
 
 
@@ -170,9 +170,3 @@ def compile_program(
         freeze_first_layer=freeze,
         lowering=options.lowering,
     )
-
-
-def describe(program: Program, info: CompileInfo) -> Iterator[str]:
-    """What ``compile`` prints."""
-    if CompileInfo.ARCH_PLAN in info:
-        yield str(program.plan)

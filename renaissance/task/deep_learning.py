@@ -10,10 +10,11 @@ from typing import Any
 
 from renaissance.core.settings import Settings
 from renaissance.core.types import Phase
-from renaissance.task.build import Build, build, describe
+from renaissance.task.build import Build, build
 from renaissance.task.chain import OptionChain
 from renaissance.task.checkpoint import load_checkpoint
 from renaissance.task.curve import draw_curve
+from renaissance.task.describe import describe
 from renaissance.task.device import on_device
 from renaissance.task.interrupt import StopOnInterrupt, TrainingInterrupted
 from renaissance.task.metrics import EpochRecord, TrainingResult
@@ -141,8 +142,8 @@ class DeepLearningTask(OptionChain):
         self.require(Phase.MEMORY_LOCKED, "compile")
         built = self._built("compile")
         display = self._display()
-        for text in describe(built.program, info):
-            display.line(text)
+        for text in describe(built.program.graph, info):
+            display.line(f"{text}\n")
         with on_device(built.settings):
             built.compile_executables()
         self._advance("compile", Phase.COMPILED)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from renaissance.core.errors import PhaseError, TrainingDiverged
 from renaissance.core.settings import Settings
 from renaissance.core.types import Phase
 from renaissance.data import loader
-from renaissance.task import CompileInfo, load_checkpoint, read_metrics
+from renaissance.task import CompileInfo, TrainingInterrupted, load_checkpoint, read_metrics
 
 
 def convolutional():
@@ -80,6 +82,18 @@ def test_without_a_runs_directory_nothing_is_written(make_task, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     make_task(files=False).compile().run()
     assert not list(tmp_path.iterdir())
+
+
+def test_compile_prints_the_plans_it_is_asked_for(make_task, capsys):
+    task = make_task(quiet=False).sema_decay(0.9)
+    task.compile(CompileInfo.MEMORY_PLAN | CompileInfo.TRAIN_GRAPH | CompileInfo.INFER_GRAPH)
+    text = capsys.readouterr().out
+    for words in ("W_FC_WEIGHT", "DEEP_FWD_BWD", "optimizer_update", "INF_EMA_A"):
+        assert words in text
+    assert "total " in text and "persistent bank" in text
+    assert "parameters" not in text  # the architecture was not asked for
+    with pytest.raises(TypeError, match=r"expected flags such as CompileInfo\.ARCH_PLAN"):
+        make_task().compile("all")
 
 
 def test_listeners_hear_of_every_epoch(make_task):
@@ -333,3 +347,73 @@ def test_a_training_that_only_overflows_stops_with_a_clear_error(make_task):
     task = make_task(train=Poisoned(), validate=False).compile()
     with pytest.raises(TrainingDiverged, match="50 steps in a row"):
         task.run()
+
+
+# -- a preprocessor instead of loaders -------------------------------------------------------------
+
+
+def digits_task(settings: Settings) -> rn.DeepLearningTask:
+    task = rn.DeepLearningTask("digits", settings, runs=None, quiet=True)
+    return task.data(rn.Preprocessor().dataset("digits").commit()).model(
+        rn.seq(rn.flatten(), rn.fc(10))
+    )
+
+
+def test_a_preprocessor_gets_batch_size_seed_and_precision_from_the_settings():
+    task = digits_task(Settings().local_batch_size(479, val=180).manual_seed(9).amp())
+    task.finalize_memory()
+    shapes = [task.program.config.shapes(training) for training in (True, False)]
+    assert [[tuple(s) for s in group] for group in shapes] == [[(479, 8, 8, 1)], [(180, 8, 8, 1)]]
+    train = task._built("test").train
+    assert (train.seed, train.preparation.dtype) == (9, np.float16)
+
+
+def test_a_preprocessor_needs_a_batch_size():
+    with pytest.raises(
+        ValueError, match=r"batch size is None, expected a call of local_batch_size"
+    ):
+        digits_task(Settings()).compile()
+
+
+def test_an_uncommitted_preprocessor_says_so():
+    task = rn.DeepLearningTask("digits", Settings().local_batch_size(8), runs=None)
+    task.data(rn.Preprocessor().dataset("digits")).model(rn.fc(10))
+    with pytest.raises(PhaseError, match=r"call commit\(\) first"):
+        task.compile()
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------
+
+
+class Interrupting:
+    """A loader that presses Ctrl-C before the second batch of the second epoch."""
+
+    def __init__(self) -> None:
+        self._inner = batches()
+        self.dataset, self.batch_size = self._inner.dataset, self._inner.batch_size
+        self.image_shape = self._inner.image_shape
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def batches(self, epoch: int):
+        for number, batch in enumerate(self._inner.batches(epoch)):
+            if (epoch, number) == (1, 1):
+                os.kill(os.getpid(), signal.SIGINT)
+            yield batch
+
+
+def test_ctrl_c_finishes_the_step_and_keeps_what_was_measured(make_task, tmp_path):
+    task = make_task(train=Interrupting()).save_best_model().compile()
+    with pytest.raises(TrainingInterrupted) as stopped:
+        task.run()
+    assert stopped.value.code == 130
+    result = stopped.value.result
+    assert result.interrupted
+    assert [(r.epoch, r.steps, r.complete) for r in result.records] == [(1, 3, True), (2, 2, False)]
+    assert result.records[1].samples == 32
+    assert result.records[1].val_top1 is None
+    directory = tmp_path / "runs" / "t"
+    assert tuple(read_metrics(directory / "metrics.csv")) == result.records
+    assert load_checkpoint(directory / "best.npz").epoch == 1
+    assert (directory / "config.json").exists()
