@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from time import process_time
 
 from renaissance.core.types import Variant
@@ -35,7 +36,7 @@ REPEATS = 7
 LIMIT_SECONDS = 0.5
 
 
-def six_variants(shape: tuple[int, int, int], *, amp: bool = True, flat: bool = False):
+def six_variants(shape: tuple[int, int, int], *, flat: bool = False) -> CompileOptions:
     """Options under which all six variants have a shape of their own, where the network can."""
     height, width, channels = shape
     smaller = (height, width) if flat else (height * 3 // 4, width * 3 // 4)
@@ -49,7 +50,7 @@ def six_variants(shape: tuple[int, int, int], *, amp: bool = True, flat: bool = 
         last_train_batch=112,
         val_batch=250,
         last_val_batch=50,
-        amp=amp,
+        amp=True,
         first_moment=True,
         ema=True,
         lr_table_length=450_000,
@@ -84,7 +85,7 @@ def models() -> None:
         result = front_half(network, options)
         nodes = sum(len(graph) for graph in result.graph)
         tensors = len(result.memory[Variant.TRAIN_BASE].layout.slots)
-        median, fastest = seconds(lambda n=network, o=options: front_half(n, o))
+        median, fastest = seconds(partial(front_half, network, options))
         verdict = ""
         if name == "resnet50":
             verdict = f"  {'under' if median < LIMIT_SECONDS else 'ABOVE'} {LIMIT_SECONDS} s"
@@ -96,12 +97,11 @@ def growth() -> None:
     print(f"\n{'blocks':>8}{'layers':>8}{'fastest':>10}{'per layer':>12}")
     block = add(identity(), seq(cbr(16, 3, 1, 1), conv(16, 3, 1, 1), bn()))
     for blocks in (25, 50, 100, 200, 400, 800):
-        network = BluePrint(
-            seq(cbr(16, 3, 1, 1), repeat(seq(block, relu()), blocks), gap(), fc(10))
-        )
+        body = repeat(seq(block, relu()), blocks)
+        network = BluePrint(seq(cbr(16, 3, 1, 1), body, gap(), fc(10)))
         options = six_variants((32, 32, 3))
         layers = len(front_half(network, options).plan.primitives())
-        _, fastest = seconds(lambda n=network, o=options: front_half(n, o), repeats=3)
+        _, fastest = seconds(partial(front_half, network, options), repeats=3)
         print(f"{blocks:>8}{layers:>8}{fastest:>9.3f}s{1e6 * fastest / layers:>10.1f}us")
 
 

@@ -36,7 +36,6 @@ from renaissance.graph.memory_plan import (
     persistent_requirements,
     size_slots,
 )
-from renaissance.graph.memory_plan.requirement import fixed
 from renaissance.graph.options import CompileOptions, ShapeId
 from renaissance.graph.registry import descriptor_of
 from renaissance.graph.subgraphs import (
@@ -226,7 +225,7 @@ def size_tensors(
 def _range_scratch(options: CompileOptions, present: set[Region]) -> list[Requirement]:
     """Partial sums of the operations over whole regions."""
     graphs = range_graphs(options, lambda region: region not in present)
-    rule = fixed(REDUCTION_ROWS, 2)
+    rule = (REDUCTION_ROWS, 2)
     return [Requirement(ref, DType.FP32, rule) for ref in scratch_of(graphs.values())]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from renaissance.core.errors import PlanError
-from renaissance.core.types import Bank, Region
+from renaissance.core.types import REGIONS, Bank, Region
 from renaissance.graph.computation_graph.node import Node
 from renaissance.graph.computation_graph.operands import Ref, RegionRun
 
 Dependencies = tuple[tuple[int, ...], ...]
+
+_SCRATCH = frozenset(region for region in REGIONS if region.bank is Bank.SCRATCH)
 
 
 class _History:
@@ -126,7 +128,7 @@ def check_reads(nodes: Iterable[Node], written: set[Ref | Region] | None = None)
     for node in nodes:
         for ref in node.reads:
             known = ref in written or ref.region in written
-            if ref.region.bank is Bank.SCRATCH and not known:
+            if ref.region in _SCRATCH and not known:
                 where = f" of {node.layer}" if node.layer else ""
                 raise PlanError(
                     f"{node.op}{where} reads {ref}, expected something to write it before"

@@ -18,6 +18,9 @@ from renaissance.graph.computation_graph.dependencies import (
 from renaissance.graph.computation_graph.node import ComputeNode, Node
 from renaissance.graph.computation_graph.operands import Ref
 
+_WITH_ROWS = ("I_", "F_", "S_MASK")
+"""Regions whose tensors have a row for every sample of the batch."""
+
 
 @dataclass(frozen=True)
 class SubGraph:
@@ -54,7 +57,9 @@ class SubGraph:
     @cached_property
     def depends_on_shape(self) -> bool:
         """Whether its executable differs between input shapes: some node works on rows."""
-        return any(node.layer or node.op == "transfer" for node in self.nodes)
+        refs = (ref.region for node in self.nodes for ref in (*node.reads, *node.writes))
+        runs = (run.first for node in self.nodes for run in node.written_runs)
+        return any(region.name.startswith(_WITH_ROWS) for region in (*refs, *runs))
 
     @property
     def banks(self) -> tuple[Bank, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from renaissance.core.types import DType, Region, WeightGroup
 from renaissance.graph.arch_plan import ArchPlan
 from renaissance.graph.computation_graph.operands import Ref
-from renaissance.graph.memory_plan.requirement import Requirement, fixed
+from renaissance.graph.memory_plan.requirement import Requirement
 from renaissance.graph.options import CompileOptions
 
 ALIGNMENT = 256
@@ -79,9 +79,9 @@ def _weights(plan: ArchPlan, options: CompileOptions) -> Iterator[Requirement]:
             dtype = DType.FP16 if role in HALF_ROLES else DType.FP32
             ref = Ref(spec.group.region(role), name)
             if role == "N":  # the norms of weight and gradient
-                yield Requirement(ref, DType.FP32, fixed(2))
+                yield Requirement(ref, DType.FP32, (2,))
             else:
-                yield Requirement(ref, dtype, fixed(*shape), slot_elements=unit)
+                yield Requirement(ref, dtype, shape, slot_elements=unit)
 
 
 def _statistics(plan: ArchPlan, options: CompileOptions) -> Iterator[Requirement]:
@@ -90,7 +90,7 @@ def _statistics(plan: ArchPlan, options: CompileOptions) -> Iterator[Requirement
         for when in ("PREV", "NEXT"):
             region = Region.__members__.get(f"B_{when}_{local}")
             if region is not None:
-                yield Requirement(Ref(region, name), DType.FP32, fixed(*spec.shape))
+                yield Requirement(Ref(region, name), DType.FP32, spec.shape)
         if spec.name == "mean":
             yield from _folded(layer.name, spec.shape, "")
     for _, spec, layer in plan.statistics():
@@ -100,19 +100,19 @@ def _statistics(plan: ArchPlan, options: CompileOptions) -> Iterator[Requirement
 
 def _folded(layer: str, shape: tuple[int, ...], suffix: str) -> Iterator[Requirement]:
     for region, local in ((Region.W_EQ_BIAS, "bias"), (Region.W_EQ_SCALE, "scale")):
-        yield Requirement(Ref(region, f"{layer}.{local}{suffix}"), DType.FP32, fixed(*shape))
+        yield Requirement(Ref(region, f"{layer}.{local}{suffix}"), DType.FP32, shape)
 
 
 def _scalars(options: CompileOptions) -> Iterator[Requirement]:
     sizes = {"lr": 1, "loss_scale": 1, "bias_correction1": 1, "bias_correction2": 1}
     for name, size in {**sizes, "lr_table": options.lr_table_length}.items():
-        yield Requirement(Ref(Region.S_SCALAR_FP32, name), DType.FP32, fixed(size))
+        yield Requirement(Ref(Region.S_SCALAR_FP32, name), DType.FP32, (size,))
     names = ("applied_steps", "skipped_steps", "clean_steps", "overflow_run", "nan_flag")
     for name, size in {**dict.fromkeys(names, 1), "seed": 2}.items():
-        yield Requirement(Ref(Region.S_SCALAR_INT32, name), DType.INT32, fixed(size))
+        yield Requirement(Ref(Region.S_SCALAR_INT32, name), DType.INT32, (size,))
 
 
 def _results() -> Iterator[Requirement]:
     for region in (Region.R_RESULT, Region.R_RESULT_ACCUMULATED):
         for name in RESULT_NAMES:
-            yield Requirement(Ref(region, name), DType.FP32, fixed(1))
+            yield Requirement(Ref(region, name), DType.FP32, (1,))

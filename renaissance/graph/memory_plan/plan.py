@@ -54,8 +54,10 @@ class MemoryPlan:
         }
 
     def _shape(self, slot: Slot) -> tuple[int, ...] | None:
-        shapes = (slot.shapes[variant] for variant in self.variants)
-        return next((shape for shape in shapes if shape is not None), None)
+        for variant in self.variants:
+            if slot.shapes[variant] is not None:
+                return slot.shapes[variant]
+        return None
 
     def tensor(self, ref: Ref | tuple[Region, str]) -> DTensor:
         """Where a tensor lies, and its shape in this variant.

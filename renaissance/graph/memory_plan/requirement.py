@@ -32,7 +32,8 @@ class VariantShapes:
         return self.input.n
 
 
-ShapeRule = Callable[[VariantShapes], tuple[int, ...]]
+ShapeRule = tuple[int, ...] | Callable[[VariantShapes], tuple[int, ...]]
+"""A tensor's shape: the same in all variants, or made from the variant's shapes."""
 
 
 class Scope(Enum):
@@ -54,7 +55,7 @@ class Requirement:
     Attributes:
         ref: Region and name.
         dtype: Element type.
-        shape: Shape in a variant.
+        shape: Its shape, or how to make it from a variant's shapes.
         scope: The variants it exists in.
         slot_elements: Slots are a multiple of this many elements. Weights with fp16 twins take 128,
             so that twins of both widths start at equal element offsets and at 256 bytes.
@@ -65,11 +66,6 @@ class Requirement:
     shape: ShapeRule
     scope: Scope = Scope.ALWAYS
     slot_elements: int = 1
-
-
-def fixed(*shape: int) -> ShapeRule:
-    """A shape that is the same in all variants."""
-    return lambda shapes: shape
 
 
 def input_of(layer: str) -> ShapeRule:

@@ -32,20 +32,21 @@ class Slot:
         return self.requirement.ref
 
 
-def align(nbytes: int) -> int:
-    """The next multiple of the alignment."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def align(size: int, unit: int = ALIGNMENT) -> int:
+    """The next multiple of a unit."""
+    return -(-size // unit) * unit
 
 
 def size_slot(requirement: Requirement, variants: Sequence[VariantShapes]) -> Slot:
     """The slot of one tensor."""
+    rule, covers = requirement.shape, requirement.scope.covers
     shapes = tuple(
-        requirement.shape(shapes) if requirement.scope.covers(shapes.variant) else None
+        (rule if isinstance(rule, tuple) else rule(shapes)) if covers(shapes.variant) else None
         for shapes in variants
     )
     unit = requirement.slot_elements
-    elements = max(-(-prod(shape) // unit) * unit for shape in shapes if shape is not None)
-    return Slot(requirement, shapes, align(elements * requirement.dtype.itemsize))
+    elements = max(prod(shape) for shape in set(shapes) if shape is not None)
+    return Slot(requirement, shapes, align(align(elements, unit) * requirement.dtype.itemsize))
 
 
 def size_slots(

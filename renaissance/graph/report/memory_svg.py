@@ -94,12 +94,12 @@ def _legend(drawing: Drawing, plan: MemoryPlan) -> None:
     x, y = 40.0, _TOP + _HEIGHT + 40.0
     for letter in full:
         name = ROLE_NAMES[letter]
-        if x + 30 + 6.2 * len(name) > drawing.width - 40:
+        if x + 30 + 6.6 * len(name) > drawing.width - 40:
             x, y = 40.0, y + 20
         colour = "#a3d39c" if letter == "F" else region_colour(regions[letter])
         drawing.rectangle(x, y - 10, 12, 12, colour)
         drawing.text(x + 17, y, f"{letter}_  {name}")
-        x += 50 + 6.2 * len(name)
+        x += 50 + 6.6 * len(name)
     empty = sum(1 for span in plan.regions if not span.nbytes)
     note = f"{empty} of 68 regions are empty in this configuration; every slot begins at 256 bytes."
     drawing.text(40, y + 26, note, fill="#555")

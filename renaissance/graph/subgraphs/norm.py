@@ -7,7 +7,6 @@ from typing import Any
 from renaissance.core.types import Region
 from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
-from renaissance.graph.memory_plan.requirement import fixed
 from renaissance.graph.subgraphs import convolution, pooling
 from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import PendingNorm, Value
@@ -36,7 +35,7 @@ def affine_gradients(trace: Trace, layer: ArchLayer) -> Roles:
 
 def saved_statistics(trace: Trace, layer: ArchLayer) -> dict[str, Ref]:
     """This batch's mean and inverse standard deviation, kept for the backward pass."""
-    rule = fixed(channels(layer))
+    rule = (channels(layer),)
     return {
         "mean": trace.temporary(layer, "batch_mean", rule),
         "inverse_std": trace.temporary(layer, "batch_inverse_std", rule),

@@ -17,7 +17,6 @@ from renaissance.graph.memory_plan.requirement import (
     Requirement,
     Scope,
     ShapeRule,
-    fixed,
     output_of,
 )
 from renaissance.graph.registry import descriptor_of
@@ -113,14 +112,14 @@ class Trace:
 
     def partial(self, layer: ArchLayer, columns: int, direction: str) -> Ref:
         """Scratch of a reduction to ``columns`` sums."""
-        return self.temporary(layer, f"partial_{direction}", fixed(REDUCTION_ROWS, columns))
+        return self.temporary(layer, f"partial_{direction}", (REDUCTION_ROWS, columns))
 
     def workspace(self, layer: ArchLayer, direction: str) -> Ref | None:
         """Scratch bytes of a convolution; None where the options allow none."""
         if self._workspace_limit == 0:
             return None
         suffix = direction if self.is_training else "inference"
-        rule = fixed(self._workspace_limit)
+        rule = (self._workspace_limit,)
         return self.tensor(
             Region.T_TEMP_INT8, f"{layer.name}.workspace_{suffix}", DType.UINT8, rule
         )
