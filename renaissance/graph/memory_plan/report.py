@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from renaissance.core.types import Bank, Region
+from renaissance.core.types import Bank
 from renaissance.graph.memory_plan.allocator import live_bytes
 from renaissance.graph.memory_plan.layout import Layout, RegionSpan
 from renaissance.graph.memory_plan.lifetime import Lifetime
@@ -59,12 +59,3 @@ def memory_report(layout: Layout) -> MemoryReport:
         live_bytes=live_bytes(sizes, lives),
         gradient_slots=slots,
     )
-
-
-def is_reused(span: RegionSpan) -> bool:
-    """Whether tensors of a region share bytes."""
-    return span.tensor_bytes > span.nbytes
-
-
-EMPTY_BY_RULE: tuple[Region, ...] = (Region.S_SCALAR_FP16, Region.S_SCALAR_INT8, Region.T_TEMP_FP16)
-"""Regions no operation of today's vocabulary needs, in any configuration."""

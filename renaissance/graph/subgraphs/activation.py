@@ -29,7 +29,7 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     operand = x.ref if role == "z" else y.ref
 
     def backward() -> None:
-        emit_backward(trace, layer, x, trace.gradient_of(y), {role: operand})
+        emit_backward(trace, layer, x, y.gradient, {role: operand})
 
     trace.on_backward(backward, x)
     return y

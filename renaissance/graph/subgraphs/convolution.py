@@ -46,7 +46,7 @@ def leave_backward(trace: Trace, layer: ArchLayer, x: Value, y: Value) -> None:
     """Put dw and dx on the tape."""
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         _emit_weight_gradient(trace, layer, x, dy)

@@ -30,7 +30,7 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     )
 
     def backward() -> None:
-        dy, dx = trace.gradient_of(y), trace.new_gradient(x)
+        dy, dx = y.gradient, trace.new_gradient(x)
         if dy is not None and dx is not None:
             operands = {"dy": dy, "mask": mask}
             trace.emit("dropout_backward", layer, operands, {"dx": dx}, p=layer.params.p)

@@ -15,7 +15,7 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     _emit_forward(trace, layer, x, {"y": y.ref})
 
     def backward() -> None:
-        emit_backward(trace, layer, x, trace.gradient_of(y))
+        emit_backward(trace, layer, x, y.gradient)
 
     trace.on_backward(backward, x)
     return y
@@ -36,7 +36,7 @@ def train_activated(trace: Trace, layer: ArchLayer, activation: ArchLayer, x: Va
     y.derivative = Derivative(activation.kind, role, saved, layer.name)
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is not None and not y.is_linear_gradient:
             dz = trace.gradient_tensor(f"{layer.name}.dy", y.shape)
             operands: Roles = {"dy": dy, role: saved}
@@ -101,7 +101,7 @@ def train_pooled(trace: Trace, gap: ArchLayer, layer: ArchLayer, x: Value) -> Va
     trace.emit("gap_fc_forward", layer, inputs, {"y": y, "pooled": pooled})
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         emit_weight_gradient(trace, layer, x, pooled, dy)

@@ -111,7 +111,7 @@ def _leave_backward(
     layer = norm.layer
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         dx = trace.new_gradient(x)
@@ -140,7 +140,7 @@ def apply_pending_and_pool(
     trace.emit("batch_norm_max_pool_forward", pool, inputs, outputs, **params)
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         dx = trace.new_gradient(raw)

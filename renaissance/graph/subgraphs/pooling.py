@@ -38,7 +38,7 @@ def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     trace.emit(f"{op}_forward", layer, {"x": x}, {"y": y, **saved}, **window(layer))
 
     def backward() -> None:
-        dy, dx = trace.gradient_of(y), trace.new_gradient(x)
+        dy, dx = y.gradient, trace.new_gradient(x)
         if dy is not None and dx is not None:
             trace.emit(f"{op}_backward", layer, {"dy": dy, **saved}, {"dx": dx}, **window(layer))
             trace.contribute(layer, x, dx)

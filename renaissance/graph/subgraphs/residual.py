@@ -26,7 +26,7 @@ def train(
     trace.emit("add_forward", end, operands, {"y": y, "z": saved.get("z")}, activation=kind)
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         if activation is not None:
@@ -76,7 +76,7 @@ def _train_normalised(
     )
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         dx, dshortcut = trace.new_gradient(main), None

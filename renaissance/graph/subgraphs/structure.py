@@ -19,7 +19,7 @@ def train_padding(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     y = infer_padding(trace, layer, x)
 
     def backward() -> None:
-        dy, dx = trace.gradient_of(y), trace.new_gradient(x)
+        dy, dx = y.gradient, trace.new_gradient(x)
         if dy is not None and dx is not None:
             trace.emit("channel_padding_backward", layer, {"dy": dy}, {"dx": dx})
             trace.contribute(layer, x, dx)
@@ -52,7 +52,7 @@ def train_any(trace: Trace, layer: ArchLayer, x: Value) -> Value:
     )
 
     def backward() -> None:
-        dy = trace.gradient_of(y)
+        dy = y.gradient
         if dy is None:
             return
         trained = weights if trace.trains(layer) else {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from renaissance.core.types import DType, Region, StreamKind, WeightGroup
+from renaissance.core.types import DType, Region, StreamKind
 from renaissance.graph.computation_graph import ComputeNode, Operands, Ref
 from renaissance.graph.layer import ArchLayer, WeightSpec
 from renaissance.graph.memory_plan.requirement import (
@@ -230,10 +230,6 @@ class Trace:
         while self._tape:
             self._tape.pop()()
 
-    def gradient_of(self, y: Value) -> Ref | None:
-        """The gradient of a value, once all its readers have been differentiated."""
-        return y.gradient
-
     def new_gradient(self, x: Value) -> Ref | None:
         """A tensor for one reader's gradient of ``x``; None if ``x`` needs none."""
         if not x.needs_gradient:
@@ -267,7 +263,3 @@ def _ref(operand: Operand) -> Ref | None:
 def weight_stream(x: Value) -> StreamKind:
     """A weight's gradient runs beside the data gradient, where there is one."""
     return StreamKind.COMP_2 if x.needs_gradient else StreamKind.COMP_1
-
-
-MATRIX_GROUPS = tuple(group for group in WeightGroup if group.has_compute_copy)
-"""Groups with fp16 twins under AMP, in region order."""
