@@ -76,11 +76,11 @@ class Driver:
 
 
 def build(widths, batch, *, rule, uint8, clusters=7, group=16, slab=112, activation=1, clip=0,
-          wgmma=1):
+          wgmma=1, trace=0):
     """The cubin, and the number of bytes of working memory (found by the host compiler)."""
     settings = {"WIDTHS": ",".join(map(str, widths)), "BATCH": batch, "GROUP": group, "CLUSTERS": clusters,
                 "INPUT_SLAB": slab, "ACTIVATION": activation, "RULE": rule, "INPUT_UINT8": int(uint8), "CLIP": clip,
-                "USE_WGMMA": wgmma}
+                "USE_WGMMA": wgmma, "TRACE": trace}
     text = "".join(f"#define RN_{k} {v}\n" for k, v in settings.items())
     sources = sorted(KERNELS.glob("mlp_persistent*"))
     key = hashlib.sha256("".join([text, *(s.read_text() for s in sources)]).encode()).hexdigest()[:16]
@@ -159,7 +159,7 @@ class Mlp:
         a.indices = driver.allocate(indices.astype(np.int32)) if indices is not None else 0
         self.history_rows = history
         self.history_pointer = a.history = driver.allocate(np.full((history, 4), np.nan, np.float32))
-        self.trace_pointer = driver.allocate(np.zeros((self.blocks, 32), np.int64))
+        self.trace_pointer = driver.allocate(np.zeros((self.blocks, 64), np.int64))
         a.trace = self.trace_pointer if trace else 0
         a.table_length, a.growth_interval = len(lr_table), growth_interval
         a.smoothing, a.momentum, a.beta1, a.beta2 = smoothing, momentum, beta1, beta2
@@ -190,8 +190,10 @@ class Mlp:
         return np.frombuffer(raw, np.float32).reshape(steps, 4)
 
     def trace(self):
-        raw = self.driver.download(self.trace_pointer, self.blocks * 256)
-        return np.frombuffer(raw, np.int64).reshape(self.blocks, 32)
+        raw = self.driver.download(self.trace_pointer, self.blocks * 512)
+        return np.frombuffer(raw, np.int64).reshape(self.blocks, 64)
 
     def sha256(self):
-        return hashlib.sha256(self.driver.download(self.arguments.state, self.size)).hexdigest()[:16]
+        """Of everything a step leaves behind but the sums over steps, whose order a launch decides."""
+        at, _, _ = self.offsets["accumulated"]
+        return hashlib.sha256(self.driver.download(self.arguments.state, at)).hexdigest()[:16]

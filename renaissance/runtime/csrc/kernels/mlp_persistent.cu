@@ -9,14 +9,6 @@
 namespace rn {
 namespace mlp {
 
-RN_DEVICE void stamp(const Context& c, const Arguments& a, int step, int what) {
-  if (a.trace && step == a.steps - 2 && c.thread == 0) {
-    long long t;
-    asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
-    a.trace[blockIdx.x * 32 + what] = t;
-  }
-}
-
 template <int kFrom, int kTo = 4, class Meanwhile>
 RN_DEVICE void for_quarters(Meanwhile meanwhile) {
   if constexpr (kFrom < kTo) {
@@ -29,7 +21,7 @@ template <int l, class Meanwhile>
 RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Meanwhile meanwhile) {
   if constexpr (l < kLayers) {
     forward<l>(c, y[l]);
-    stamp(c, a, step, l);
+    stamp(c, l);
     if (l < kLayers - 1) meanwhile(l - 1);
     if (l == kLayers - 1) for_quarters<kLayers - 2, 3>(meanwhile);
     forward_from<l + 1>(c, a, step, y, meanwhile);
@@ -48,7 +40,7 @@ RN_DEVICE void backward_from(const Context& c, const Arguments& a, int step, Wor
   }
   if constexpr (l >= 2) {
     backward<l>(c, y[l - 1]);
-    stamp(c, a, step, 20 - l);
+    stamp(c, 20 - l);
     backward_from<l - 1>(c, a, step, y, meanwhile);
   }
 }
@@ -75,7 +67,7 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     ((float*)(c.work + tables.layout.dbias[kLayers]))[i] = 0.0f;
   fence_async_global();
   team_sync();
-  if (c.thread == 0) signal(counters + kWeights, 1);
+  if (c.thread == 0) signal(counters + kWeights, 1), signal(counters + kOthers, 1);
 
   int set = 0;
   Word y[kLayers][2][2];
@@ -91,8 +83,9 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     asm volatile("" : "+r"(c.lane), "+r"(c.warp), "+r"(c.shared), "+r"(c.rank), "+r"(c.cluster));
     c.parity = step & 1;
     barrier_wait(c.shared + kVoteBarrier, c.parity);
-    stamp(c, a, step, 0);
-    stamp(c, a, step - 1, 24);
+    stamp(c, 24);
+    c.trace = RN_TRACE && a.trace && step == a.steps - 2 ? a.trace + blockIdx.x * kTrace : nullptr;
+    stamp(c, 0);
     const bool accepted = load_shared_word(c.shared + kVote + c.parity * 4);
     const Rates last = load_rates(c.shared, c.parity ^ 1);
     if (accepted) set ^= 1;
@@ -112,11 +105,11 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     barrier_wait(full(c, kSchedule.next), c.parity);
     forward_from<1>(c, a, step, y, meanwhile);
     const RowLoss loss = head(c, a, row, label, real);
-    stamp(c, a, step, 16);
+    stamp(c, 16);
     backward_from<kLayers - 1>(c, a, step, y, meanwhile);
     if (c.thread == 0) barrier_arrive(c.shared + kDoneBarrier);
     if (c.rank == 0) report(c, a, loss, label, real);
-    stamp(c, a, step, 12);
+    stamp(c, 12);
 
     Byte* proposed = c.work + (set ? tables.layout.weights[0] : tables.layout.weights[1]);
     const Rates r = load_rates(c.shared, c.parity);
@@ -136,13 +129,9 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
         __syncwarp();
         if (i == 1 && c.lane == 0) barrier_arrive(empty(c, kSchedule.other + 1));
       }
-      stamp(c, a, step, 13);
-      if (other_layer) {
-        flag = other.round(sum, flag);
-        other.propose<true>(a, r, proposed);
-      }
+      stamp(c, 13);
+      if (other_layer) flag = other.round(sum, flag);
     }
-    stamp(c, a, step, 14);
     {
       float sum[kFirstColumns][4];
 #pragma unroll
@@ -151,25 +140,30 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
         for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
       barrier_wait(full(c, kSchedule.first_input), c.parity);
       barrier_wait(full(c, kSchedule.first), c.parity);
-      stamp(c, a, step, 15);
+      stamp(c, 15);
       if (has_first)
         accumulate<kFirstColumns, kInputSlab * 16>(c, kWgradSteps, c.shared + kRing,
                                                    c.shared + kAreaB + (c.warp >> 2) * kInputSlab * 8, sum);
-      stamp(c, a, step, 20);
+      stamp(c, 20);
       if (has_first) {
         flag = first.round(sum, flag);
         first.propose<true>(a, r, proposed);
       }
     }
-    stamp(c, a, step, 21);
+    stamp(c, 21);
     fence_async_global();
     const bool bad = team_any((flag & 0x7fff7fffu) != 0);
     if (c.thread == 0) signal(counters + kWeights, 1 | (Long)bad << 32);
-    stamp(c, a, step, 22);
+    stamp(c, 22);
+    // The first layer's weights are under way to the next step; the others have until it is done.
+    if (other_layer) other.propose<true>(a, r, proposed);
+    fence_async_global();
+    team_sync();
+    if (c.thread == 0) signal(counters + kOthers, 1);
+    stamp(c, 23);
   }
   first.store(a);
   other.store(a);
-  stamp(c, a, a.steps - 1, 23);
 }
 
 }  // namespace mlp
@@ -183,7 +177,7 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
   c.work = a.work;
   c.shared = shared_address(memory);
   c.thread = threadIdx.x, c.warp = c.thread >> 5, c.lane = c.thread & 31;
-  c.rank = cluster_rank(), c.cluster = blockIdx.x / kGroup, c.parity = 0;
+  c.rank = cluster_rank(), c.cluster = blockIdx.x / kGroup, c.parity = 0, c.trace = nullptr;
   Long* counters = (Long*)(a.work + tables.layout.counters);
 
   const bool has_first = blockIdx.x < kFirstTiles;
@@ -224,5 +218,5 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
   __syncwarp();
   cluster_sync();
   if (c.thread == 0 && atomicAdd(counters + kExit, 1ull) == kBlocks - 1)  // ready for the next launch
-    for (int i = 0; i < 5; ++i) counters[16 * i] = 0;
+    for (int i = 0; i < 6; ++i) counters[16 * i] = 0;
 }

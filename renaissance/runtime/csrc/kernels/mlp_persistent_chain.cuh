@@ -15,7 +15,17 @@ struct Context {
   Byte* work;      // working memory
   Word shared;     // start of shared memory
   int thread, warp, lane, rank, cluster, parity;  // parity: of the step
+  long long* trace;                               // of this block, in the step that is traced; or null
 };
+constexpr int kTrace = 64;  // readings a block
+
+RN_DEVICE void stamp(const Context& c, int what) {
+  if (RN_TRACE && c.trace && c.thread == 0) {
+    long long t;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
+    c.trace[what] = t;
+  }
+}
 
 RN_DEVICE Word full(const Context& c, int copy) { return c.shared + kFull + 8 * copy; }
 RN_DEVICE Word empty(const Context& c, int copy) { return c.shared + kEmpty + 8 * copy; }
@@ -117,13 +127,17 @@ RN_CONSTANT int tiles_of_warp() { return (kTiles * kRowGroups + 7) / 8; }
 
 // This block's tile of a tensor, already in device memory, to all blocks of the cluster.
 template <int l>
-RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int which) {
+RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int which, int mark) {
   constexpr bool whole = tiles(l) == 4, regular = 64 % (16 * tiles(l)) == 0;
   constexpr int pieces = whole ? 1 : (regular ? kRowGroups : kRowGroups * tiles(l));
   constexpr int bytes = whole ? kRowGroups * 1024 : (regular ? tiles(l) * 256 : 256);
+  stamp(c, mark + 0);
   fence_async_global();
+  stamp(c, mark + 1);
   fence_async_shared();  // peers will write where partial sums lay
+  stamp(c, mark + 2);
   team_sync();
+  stamp(c, mark + 3);
   if (c.lane == 0) {
     if (c.warp == 0) barrier_expect(arrived(c, which), act_bytes(l));
     if (l == 1 && c.warp == 7) barrier_arrive(c.shared + kSpareBarrier);
@@ -151,10 +165,12 @@ RN_DEVICE Word product(const Context& c, int first_copy, int operand, int bytes)
   float sum[kWarpTiles][kRowGroups][4];
   multiply<kTiles, kWarpTiles, kBackward, kSteps, kStepsPerCopy, kSlabA, kSlabB>(
       c, first_copy, c.shared + operand, sum);
+  if (kTiles == 2) stamp(c, kBackward ? 41 : 31);
   const int scratch = scratch_for(operand, bytes, scratch_bytes(kTiles));
   if (scratch == operand) team_sync();
   spread_partials<kTiles, kWarpTiles>(c, c.shared + scratch, sum);
   team_sync();
+  if (kTiles == 2) stamp(c, kBackward ? 42 : 32);
   return c.shared + scratch;
 }
 
@@ -163,6 +179,7 @@ template <int l>
 RN_DEVICE void forward(const Context& c, Word (&y)[2][2]) {
   constexpr int T = tiles(l);
   if (l > 1) barrier_wait(arrived(c, l - 1), c.parity);
+  if (l == 2) stamp(c, 30);
   const Word scratch = product<T, T == 4 ? 2 : T, false, width(l - 1) / 16, forward_steps(l), weight_slab(l),
                                slab(l - 1)>(c, kSchedule.forward[l], y_place(l - 1), act_bytes(l - 1));
   if (l == 1) barrier_wait(c.shared + kBiasBarrier, c.parity);
@@ -183,7 +200,7 @@ RN_DEVICE void forward(const Context& c, Word (&y)[2][2]) {
     }
     store_tile(c, c.work + tables.layout.y[l], r, c.rank * 16 * T + m * 16, transposed(y[i][0]), transposed(y[i][1]));
   }
-  hand_over<l>(c, c.work + tables.layout.y[l], y_place(l), l);
+  hand_over<l>(c, c.work + tables.layout.y[l], y_place(l), l, l == 2 ? 33 : 60);
 }
 
 // dx = (dy w) * slope(x), for the tensor after layer l - 1, and this tile's sums over its rows.
@@ -191,6 +208,7 @@ template <int l>
 RN_DEVICE void backward(const Context& c, const Word (&y)[2][2]) {
   constexpr int T = tiles(l - 1);
   if (l < kLayers - 1) barrier_wait(arrived(c, 8 + l), c.parity);
+  if (l == 2) stamp(c, 50);
   const Word scratch = product<T, T == 4 ? 2 : T, true, width(l) / 16, dgrad_steps(l), weight_slab(l), slab(l)>(
       c, kSchedule.dgrad[l], dy_place(l), act_bytes(l));
   Byte* tensor = c.work + tables.layout.dy[l - 1];
@@ -218,7 +236,7 @@ RN_DEVICE void backward(const Context& c, const Word (&y)[2][2]) {
     store_tile(c, tensor, r, feature, transposed(low), transposed(high));
   }
   if (l > 2) {
-    hand_over<l - 1>(c, tensor, dy_place(l - 1), 8 + l - 1);
+    hand_over<l - 1>(c, tensor, dy_place(l - 1), 8 + l - 1, 43);
   } else {
     fence_async_global();
     fence_async_shared();

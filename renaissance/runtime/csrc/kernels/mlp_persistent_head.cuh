@@ -9,8 +9,7 @@ namespace rn {
 namespace mlp {
 
 struct RowLoss {  // of the two classes and the row of this lane; eight lanes share a row
-  float logit[2];
-  float log_sum, target, all;
+  float logit[2], most, sum;
 };
 
 RN_DEVICE float eight_sum(float v) {
@@ -23,19 +22,26 @@ RN_DEVICE float eight_sum(float v) {
 RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, int label, bool real) {
   constexpr int kClasses = model_width(kLayers);
   const int sub = c.lane & 7;
-  float better = 0.0f;
+  float better = 0.0f, target = 0.0f, all = 0.0f;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (sub + 8 * j < kClasses) all += s.logit[j];
+    if (sub + 8 * j == label) target = s.logit[j];
+  }
+  target = eight_sum(target);
+  all = eight_sum(all);
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const int k = sub + 8 * j;
     if (k >= kClasses) continue;
-    if (s.logit[j] > s.target || (s.logit[j] == s.target && k < label)) better += 1.0f;
+    if (s.logit[j] > target || (s.logit[j] == target && k < label)) better += 1.0f;
     if (s.logit[j] != s.logit[j]) better += 1e9f;
   }
   better = eight_sum(better);
   const float top5 = 5.0f < kClasses ? 5.0f : (float)kClasses;
   float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   if (real) {
-    v[0] = s.log_sum - (1.0f - a.smoothing) * s.target - a.smoothing / kClasses * s.all;
+    v[0] = s.most + __logf(s.sum) - (1.0f - a.smoothing) * target - a.smoothing / kClasses * all;
     v[1] = better < 1.0f ? 1.0f : 0.0f;
     v[2] = better < top5 ? 1.0f : 0.0f;
     v[3] = 1.0f;
@@ -71,13 +77,10 @@ RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, Word scratch, in
     s.logit[j] += bias[j];
   }
   const bool valid[2] = {sub < kClasses, sub + 8 < kClasses};
-  float most = -3.0e38f, mine = 0.0f, all = 0.0f;
+  float most = -3.0e38f;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    if (!valid[j]) continue;
-    most = fmaxf(most, s.logit[j]);
-    all += s.logit[j];
-    if (sub + 8 * j == label) mine = s.logit[j];
+    if (valid[j]) most = fmaxf(most, s.logit[j]);
   }
 #pragma unroll
   for (int d = 1; d < 8; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
@@ -88,9 +91,7 @@ RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, Word scratch, in
     sum += e[j];
   }
   sum = eight_sum(sum);
-  s.target = eight_sum(mine);
-  s.all = eight_sum(all);
-  s.log_sum = most + __logf(sum);
+  s.most = most, s.sum = sum;
   const float inverse = 1.0f / sum;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -175,6 +176,7 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label,
   constexpr int l = kLayers, W = width(l - 1), kSteps = W / 16;
   const Word scratch = c.shared + scratch_for(y_place(l - 1), act_bytes(l - 1), kHeadScratch);
   barrier_wait(arrived(c, l - 1), c.parity);
+  stamp(c, 53);
   float sum[1][kRowGroups][4];
   constexpr int first = kSchedule.head;
   {  // the same product as everywhere, but the weights stay for the way back
@@ -202,12 +204,15 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label,
   barrier_wait(c.shared + kRatesBarrier, c.parity);
   const float scale = load_shared(c.shared + kRates + c.parity * 32 + 28);
   team_sync();
+  stamp(c, 54);
   const RowLoss s = softmax(c, a, scratch, row, label, real, scale);
   team_sync();
+  stamp(c, 55);
   hidden_gradient(c);
+  stamp(c, 56);
   __syncwarp();
   if (c.lane == 0) barrier_arrive(empty(c, first));
-  fence_async_global();
+  if (l <= 3) fence_async_global();
   fence_async_shared();
   team_sync();
   return s;

@@ -9,7 +9,8 @@
 namespace rn {
 namespace mlp {
 
-constexpr int kDeep = 0, kFirst = 16, kInput = 32, kWeights = 48, kExit = 64;  // counters, 128 B apart
+constexpr int kDeep = 0, kFirst = 16, kInput = 32, kWeights = 48, kOthers = 64, kExit = 80;  // counters,
+// 128 B apart
 
 struct Sources { int gradient, input; };  // of the slot 1 tile, byte offsets in `work`; -1: no tile
 
@@ -34,6 +35,10 @@ RN_DEVICE void feed_weights(const Context& c, const Arguments& a, const Long* co
 #pragma unroll 1
     for (int i = 0; i < kSchedule.weights; ++i) {
       const Copies& now = tables.schedule.at[i];
+      if (i == kSchedule.other_weights) {
+        wait_for(counters + kOthers, kBlocks * (step + 1));
+        fence_async_global();
+      }
       const Byte* from = weights + now.source + c.rank * now.rank_stride;
       if (now.after >= 0) barrier_wait(empty(c, now.after), step & 1);
       if (now.after == -2) barrier_wait(c.shared + kSpareBarrier, step & 1);
@@ -247,21 +252,28 @@ RN_DEVICE void shape_batches_and_keep_biases(const Context& c, const Arguments& 
     // The release costs a memory barrier: here it holds up nobody.
     barrier_wait(c.shared + kDeepBarrier, step & 1);
     if (thread == 0) signal(counters + kDeep, 1);
-    barrier_wait(c.shared + kDoneBarrier, step & 1);
-    if (thread == 0) signal(counters + kFirst, 1);
-    barrier_wait(full(c, kSchedule.first), step & 1);  // all sums over rows are there as well
+    barrier_wait(full(c, kSchedule.other), step & 1);  // the other blocks' sums are there as well
     Word bad = 0;
+    auto sum_rows = [&](bool of_first) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (layer[i] == 0) continue;
-      const int W = layer[i] == kLayers ? 16 : tables.width[layer[i]];
-      const float* parts = (const float*)(c.work + tables.layout.dbias[layer[i]]) + feature[i];
-      float sum = 0.0f;
+      for (int i = 0; i < kEach; ++i) {
+        if (layer[i] == 0 || (layer[i] == 1) != of_first) continue;
+        const int W = tables.width[layer[i]];
+        const float* parts = (const float*)(c.work + tables.layout.dbias[layer[i]]) + feature[i];
+        float sum = 0.0f;
 #pragma unroll 14
-      for (int p = 0; p < kParts; ++p) sum += load_fresh(parts + p * W);
-      gradient[i] = sum;
-      bad |= !(fabsf(sum) <= 3.4e38f);
+        for (int p = 0; p < kParts; ++p) sum += load_fresh(parts + p * W);
+        gradient[i] = sum;
+        bad |= !(fabsf(sum) <= 3.4e38f);
+      }
+    };
+    if (thread < 32) {
+      barrier_wait(c.shared + kDoneBarrier, step & 1);
+      if (thread == 0) signal(counters + kFirst, 1);
     }
+    sum_rows(false);
+    barrier_wait(full(c, kSchedule.first), step & 1);
+    sum_rows(true);
     asm volatile("{\n.reg .pred in, out;\nsetp.ne.u32 in, %1, 0;\nbarrier.cta.red.or.pred out, 2, 64, in;\n"
                  "selp.u32 %0, 1, 0, out;\n}" : "=r"(bad) : "r"(bad) : "memory");
     if (thread == 0) signal(counters + kWeights, 1 | (Long)bad << 32);

@@ -160,7 +160,8 @@ struct Copies {  // one barrier: `pieces` runs of `bytes`
 };
 struct Schedule {
   Copies at[kMaximumCopies];
-  int weights;  // the ring's copies are [0, weights)
+  int weights;       // the ring's copies are [0, weights)
+  int other_weights;  // and from here on not of the first layer
   int forward[kMaximumLayers + 1], dgrad[kMaximumLayers + 1], head, other, first_input, first, next, count;
 };
 RN_CONSTANT int forward_slab_bytes(int l) { return 2 * tiles(l) * weight_slab(l) * 16; }
@@ -215,7 +216,7 @@ RN_CONSTANT Schedule make_schedule() {
     for (int i = 0; i < width(l) / 16 / dgrad_steps(l); ++i)
       s.at[n++] = {kDgrad, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1};
   }
-  s.weights = n;
+  s.weights = n, s.other_weights = kLayers > 2 ? s.forward[2] : s.head;
   // Two copies for the second layer lie where the input was, behind the second layer's output: they
   // are there before the ring has room for them.
   if (kLayers > 2) {
