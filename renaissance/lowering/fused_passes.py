@@ -1,7 +1,7 @@
 """Rewrites of a train step's calls: the same results with fewer passes over memory.
 
 Each is a function from calls to calls. It recognises a pattern by its operands, and leaves as it
-is what it does not recognise. The order of :func:`simplify` matters: later rewrites expect the earlier.
+is what it does not recognise. Their order matters: later rewrites expect the earlier ones.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ class FusedBackend:
             if tensor.bank is Bank.PERSISTENT and _is_exchanged(tensor.region, tensor.name)
         ]
         shapes = {name: spec.shape for name, spec, _ in self.recipe.plan.weights()}
+        shapes["lr_table"] = (self.config.options.lr_table_length,)
         return Arena(kept, banks, shapes)
 
     # -- state ------------------------------------------------------------------------------------

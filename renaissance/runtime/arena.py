@@ -42,7 +42,8 @@ class Arena:
     Args:
         tensors: The tensors that live from step to step, with their places.
         bank_bytes: Size of every bank that is used.
-        logical_shapes: Shape by name of tensors that are stored with their last axis padded.
+        logical_shapes: Shape by name of tensors that are stored with padding, and of arrays that
+            may happen to have a single element.
     """
 
     def __init__(
@@ -75,9 +76,8 @@ class Arena:
 
     def logical_shape(self, tensor: Placed) -> tuple[int, ...]:
         """Shape seen from outside: no padding, and no axis for a scalar."""
-        if tensor.shape == (1,) and tensor.region.name[0] in "SR":
-            return ()
-        return self.logical_shapes.get(tensor.name, tensor.shape)
+        is_scalar = tensor.shape == (1,) and tensor.region.name[0] in "SR"
+        return self.logical_shapes.get(tensor.name, () if is_scalar else tensor.shape)
 
     def _placed(self, region: Region, name: str) -> Placed:
         found = self.regions.get(region, {}).get(name)

@@ -15,10 +15,10 @@ from renaissance.lowering.ffi import (
     ACTIVATION_NUMBERS,
     GATED_BY_INPUT,
     Updated,
-    functional,
     type_number,
 )
 from renaissance.runtime import library
+from tests.lowering.native import assert_close, run, struct
 
 if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)
@@ -28,26 +28,9 @@ FC_CASES = [(1, 1, 1, None), (3, 5, 7, "relu"), (17, 33, 10, "silu"), (5, 129, 6
 ACTIVATIONS = [name for name in ACTIVATION_NUMBERS if name]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def registered() -> None:
-    library.register("cpu")
-
-
-def close(ours: Any, reference: Any, dtype: Any) -> None:
-    """Within the tolerance of the type: the norm of the difference over the reference's norm."""
-    ours, reference = np.asarray(ours, np.float64), np.asarray(reference, np.float64)
-    assert np.isfinite(ours).all()
-    error = np.linalg.norm(ours - reference) / max(float(np.linalg.norm(reference)), 1e-30)
-    assert error <= (1e-5 if np.dtype(dtype) == np.float32 else 2e-3), error
-
-
 def randoms(seed: int, dtype: Any, *shapes: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
-
-
-def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -55,14 +38,14 @@ def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 def test_fc_forward(n: int, c: int, k: int, dtype: Any, kind: str | None) -> None:
     x, w = randoms(n * c, dtype, (n, c), (k, c))
     (bias,) = randoms(k, np.float32, (k,))
-    y, z = functional(
+    y, z = run(
         targets.FC_FORWARD, x, w, bias, struct((n, k), dtype), struct((n, k), dtype),
         n=n, c=c, k=k, type=type_number(dtype), y_type=type_number(dtype),
         activation=ACTIVATION_NUMBERS[kind],
     )  # fmt: skip
     reference = fc.fc(x, w, bias)
-    close(z, reference, dtype)
-    close(y, getattr(activation, kind)(reference) if kind else reference, dtype)
+    assert_close(z, reference, dtype)
+    assert_close(y, getattr(activation, kind)(reference) if kind else reference, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -79,14 +62,14 @@ def test_fc_backward_with_the_derivative_of_the_activation_before_it(
     x = getattr(activation, kind)(before) if kind else before
     gate = None if kind is None else (before if kind in GATED_BY_INPUT else x)
     flag = np.zeros(1, np.int32)
-    dx, dw, dbias, flag = functional(
+    dx, dw, dbias, flag = run(
         targets.FC_BACKWARD, dy, x, w, gate, struct((n, c), dtype), struct((k, c), dtype),
         struct((k,), np.float32), Updated(flag),
         n=n, c=c, k=k, type=type_number(dtype), activation=ACTIVATION_NUMBERS[kind],
     )  # fmt: skip
     reference = jax.vjp(layer, before, w, bias)[1](dy)
     for ours, theirs in zip((dx, dw, dbias), reference, strict=True):
-        close(ours, theirs, dtype)
+        assert_close(ours, theirs, dtype)
     assert flag[0] == 0
 
 
@@ -96,7 +79,7 @@ def test_fc_backward_raises_the_flag_when_a_gradient_is_not_finite(value: float)
     dy = np.full((4, 2), 1.0, np.float32)
     dy[2, 1] = value
     x[2] = 10.0
-    flag = functional(
+    flag = run(
         targets.FC_BACKWARD, dy, x, w, None, None, struct((2, 3), np.float32),
         struct((2,), np.float32), Updated(np.zeros(1, np.int32)),
         n=4, c=3, k=2, type=0, activation=0,
@@ -114,18 +97,18 @@ def test_activations_and_their_derivatives(kind: str, dtype: Any) -> None:
     (dy,) = randoms(4, dtype, x.shape)
     function = getattr(activation, kind)
     sizes = {"count": x.size, "type": type_number(dtype), "activation": ACTIVATION_NUMBERS[kind]}
-    (y,) = functional(targets.ACTIVATION_FORWARD, x, struct(x.shape, dtype), **sizes)
+    (y,) = run(targets.ACTIVATION_FORWARD, x, struct(x.shape, dtype), **sizes)
     reference, pull = jax.vjp(function, x)
-    close(y, reference, dtype)
+    assert_close(y, reference, dtype)
     gate = x if kind in GATED_BY_INPUT else reference
-    (dx,) = functional(targets.ACTIVATION_BACKWARD, dy, gate, struct(x.shape, dtype), **sizes)
-    close(dx, pull(dy)[0], dtype)
+    (dx,) = run(targets.ACTIVATION_BACKWARD, dy, gate, struct(x.shape, dtype), **sizes)
+    assert_close(dx, pull(dy)[0], dtype)
 
 
 def run_softmax(z: Any, labels: Any, smoothing: float, scale: float) -> list[np.ndarray]:
     n, k = z.shape
     one = struct((1,), np.float32)
-    return functional(
+    return run(
         targets.SOFTMAX_CROSS_ENTROPY, z, labels, np.array([scale], np.float32),
         struct(z.shape, z.dtype), struct((n,), np.int32), one, one, one, one,
         struct((3 * n,), np.float32), n=n, k=k, smoothing=smoothing, type=type_number(z.dtype),
@@ -145,7 +128,7 @@ def test_softmax_cross_entropy(n: int, k: int, smoothing: float, dtype: Any) -> 
     np.testing.assert_allclose(
         total[0], config.row_losses(wide, labels).sum(), rtol=1e-5, atol=1e-5
     )
-    close(dz, config.logits_gradient(wide, labels) * 64.0 / n, dtype)
+    assert_close(dz, config.logits_gradient(wide, labels) * 64.0 / n, dtype)
     assert top1[0] == loss.top_k_hits(z, labels, 1).sum()
     assert top5[0] == loss.top_k_hits(z, labels, 5).sum()
     assert count[0] == n
@@ -171,7 +154,7 @@ def test_a_row_with_nan_is_a_miss_and_makes_the_loss_nan() -> None:
 def test_dropout_draws_the_reference_mask(rows: int, elements: int, dtype: Any) -> None:
     x, dy = randoms(rows, dtype, (rows, elements), (rows, elements))
     seed = np.array([0x1234, -5], np.int32)
-    y, mask = functional(
+    y, mask = run(
         targets.DROPOUT_FORWARD, x, seed, np.array([7], np.int32), np.array([2], np.int32),
         struct(x.shape, dtype), struct(x.shape, np.uint8),
         rows=rows, elements=elements, layer=3, p=0.3, type=type_number(dtype),
@@ -182,17 +165,17 @@ def test_dropout_draws_the_reference_mask(rows: int, elements: int, dtype: Any) 
 
     expected, pull = jax.vjp(reference, x)
     np.testing.assert_array_equal(np.asarray(y), np.asarray(expected))
-    (dx,) = functional(
+    (dx,) = run(
         targets.DROPOUT_BACKWARD, dy, mask, struct(x.shape, dtype),
         count=x.size, p=0.3, type=type_number(dtype),
     )  # fmt: skip
-    close(dx, pull(dy)[0], dtype)
+    assert_close(dx, pull(dy)[0], dtype)
 
 
 def test_casts_round_to_nearest_even_over_the_whole_range_of_half() -> None:
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     halves = halves[~np.isnan(halves)]
-    (wide,) = functional(
+    (wide,) = run(
         targets.CAST, halves, struct(halves.shape, np.float32),
         count=halves.size, from_type=1, to_type=0,
     )  # fmt: skip
@@ -201,7 +184,7 @@ def test_casts_round_to_nearest_even_over_the_whole_range_of_half() -> None:
     bits = rng.integers(0, 2**32, 200_000, dtype=np.uint32)
     near = (rng.integers(0x37, 0x48, 50_000, dtype=np.uint32) << 24) | (bits[:50_000] >> 8)
     values = np.concatenate([bits, near & 0xFFFFF000, near]).view(np.float32)
-    (narrow,) = functional(
+    (narrow,) = run(
         targets.CAST, values, struct(values.shape, np.float16),
         count=values.size, from_type=0, to_type=1,
     )  # fmt: skip
@@ -212,9 +195,9 @@ def test_casts_round_to_nearest_even_over_the_whole_range_of_half() -> None:
 @pytest.mark.parametrize("size", [1, 255, 4097])
 def test_clear_and_copy(size: int) -> None:
     data = np.random.default_rng(size).integers(1, 255, size, dtype=np.uint8)
-    (cleared,) = functional(targets.CLEAR, Updated(data), bytes=size)
+    (cleared,) = run(targets.CLEAR, Updated(data), bytes=size)
     assert not np.asarray(cleared).any()
-    (copied,) = functional(targets.COPY, data, struct((size,), np.uint8), None, bytes=size)
+    (copied,) = run(targets.COPY, data, struct((size,), np.uint8), None, bytes=size)
     np.testing.assert_array_equal(np.asarray(copied), data)
 
 
