@@ -1,0 +1,33 @@
+#!/bin/bash
+# Builds the native library on a machine with a CUDA device, runs the native tests there, measures.
+#
+#   OUT=folder bash benchmarks/on_device.sh [tests] [bench] [tiles] [sanitize]
+set -u
+out=${OUT:-/tmp}
+export XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1 RENAISSANCE_CACHE=/tmp/rn_cache
+python=${PYTHON:-python3}
+began=$SECONDS
+$python -m pip install -q --no-deps --no-build-isolation --no-index --target /tmp/rn_site . 2>&1 | tail -3
+export RENAISSANCE_NATIVE_LIBRARY=/tmp/rn_site/renaissance/runtime/librenaissance_native.so
+echo "installed after $((SECONDS - began)) s: $(ls -la $RENAISSANCE_NATIVE_LIBRARY)"
+options="-q -p no:cacheprovider -o addopts= -o filterwarnings=default"
+case " $* " in *" tests "*)
+  timeout 150 $python -m pytest $options -n 8 tests/lowering/test_native.py \
+    tests/lowering/test_native_update.py tests/lowering/test_fused.py \
+    tests/runtime/test_library.py >"$out/tests.log" 2>&1
+  echo "tests ended with $? after $((SECONDS - began)) s"
+  grep -E "^(FAILED|ERROR|E  )|passed|failed" "$out/tests.log" | cut -c1-220 | tail -40 ;;
+esac
+case " $* " in *" bench "*)
+  tiles=""; case " $* " in *" tiles "*) tiles="--tiles";; esac
+  timeout 200 $python benchmarks/fused_mlp.py $tiles --json "$out/fused_mlp.json" 2>&1 |
+    tee "$out/bench.log" | grep -v -i warning | tail -90
+  echo "benchmark ended after $((SECONDS - began)) s" ;;
+esac
+case " $* " in *" sanitize "*)
+  for tool in memcheck racecheck; do
+    timeout 120 compute-sanitizer --tool $tool --error-exitcode 9 $python -m pytest $options \
+      tests/lowering/test_native.py -k "fc_ or softmax" >"$out/$tool.log" 2>&1
+    echo "$tool ended with $? after $((SECONDS - began)) s"; tail -4 "$out/$tool.log"
+  done ;;
+esac
