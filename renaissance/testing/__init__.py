@@ -13,15 +13,31 @@ from renaissance.testing.compare import assert_within, relative_error, worst_ten
 from renaissance.testing.golden import Golden, golden_normal, write_golden
 
 if TYPE_CHECKING:
+    from renaissance.testing.agreement import (
+        assert_functions_agree,
+        assert_lowerings_agree,
+        assert_programs_agree,
+        random_batch,
+    )
     from renaissance.testing.gradients import check_gradients
 
-_LAZY = {"check_gradients": "renaissance.testing.gradients"}
+_LAZY = {
+    "assert_functions_agree": "renaissance.testing.agreement",
+    "assert_lowerings_agree": "renaissance.testing.agreement",
+    "assert_programs_agree": "renaissance.testing.agreement",
+    "check_gradients": "renaissance.testing.gradients",
+    "random_batch": "renaissance.testing.agreement",
+}
 
 __all__ = [
     "Golden",
+    "assert_functions_agree",
+    "assert_lowerings_agree",
+    "assert_programs_agree",
     "assert_within",
     "check_gradients",
     "golden_normal",
+    "random_batch",
     "relative_error",
     "worst_tensor",
     "write_golden",
