@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from renaissance.data.chain import (
     CROP,
     ENTRIES,
@@ -28,6 +30,9 @@ Words = tuple[Array, Array, Array, Array]
 Draw = Callable[[int, int], Words]
 """``draw(operation, block)`` gives four words per sample, uint32 [n] each."""
 
+Settle = Callable[[Any], Any]
+UpperHalf = Callable[[Array, Array], Array]
+
 
 class Finish(NamedTuple):
     """What the normalisation still has to do, per sample; None where a chain has no such transform.
@@ -41,52 +46,80 @@ class Finish(NamedTuple):
     rectangle: tuple[Array, Array, Array, Array] | None
 
 
-def draws(xp: Any, seed_low: Array, seed_high: Array, samples: Array, epoch: Array) -> Draw:
-    """Random words of a batch.
+def draws(
+    xp: Any,
+    chain: Chain,
+    seed: tuple[Array, Array],
+    samples: Array,
+    epoch: Array,
+    settle: Settle = lambda value: value,
+    upper_half: UpperHalf | None = None,
+) -> Draw:
+    """All random words a chain needs for a batch, in one go.
 
     Args:
         xp: numpy or jax.numpy.
-        seed_low: Lower half of the seed, uint32 (a scalar array).
-        seed_high: Upper half.
+        chain: What will ask for them.
+        seed: Lower and upper half, uint32 scalars.
         samples: Sample ids, uint32 [n].
-        epoch: Epoch, uint32 (a scalar array).
+        epoch: Epoch, a uint32 scalar.
+        settle: See :func:`run_chain`.
+        upper_half: Upper 32 bits of a product of uint32; numpy's unless given.
     """
+    places = [(op.id, block) for op in chain.operations for block in range(blocks_of(op))]
+    if not places:
+        return lambda operation, block: ()  # type: ignore[return-value]
+    shape = (len(places), len(samples))
+
+    def spread(values: Array) -> Array:
+        return xp.broadcast_to(xp.asarray(values, xp.uint32), shape)
+
+    operations = spread(np.array([[place[0]] for place in places], np.uint32))
+    blocks = spread(np.array([[place[1]] for place in places], np.uint32))
+    counter = (blocks, spread(samples), operations, spread(epoch))
+    key = (spread(seed[0]), spread(seed[1]))
+    words = settle(philox(xp, counter, *key, upper_half or upper_half_wide))
+    rows = {place: row for row, place in enumerate(places)}
 
     def draw(operation: int, block: int) -> Words:
-        def fixed(value: Array) -> Array:
-            return xp.broadcast_to(xp.asarray(value, xp.uint32), samples.shape)
-
-        counter = (fixed(block), samples.astype(xp.uint32), fixed(operation), fixed(epoch))
-        return philox(xp, counter, fixed(seed_low), fixed(seed_high))
+        row = rows[operation, block]
+        return words[0][row], words[1][row], words[2][row], words[3][row]
 
     return draw
 
 
-def philox(xp: Any, counter: Words, low: Array, high: Array) -> Words:
-    """Philox4x32-10 without 64-bit integers; arrays of one shape, uint32."""
+def blocks_of(op: Operation) -> int:
+    """How many blocks of random words an operation may use."""
+    return {PAD: 0, WINDOW: 0, ERASE: 11}.get(op.kind, 1)
+
+
+def philox(xp: Any, counter: Words, low: Array, high: Array, upper_half: UpperHalf) -> Words:
+    """Philox4x32-10 on arrays of one shape, uint32."""
     c0, c1, c2, c3 = counter
+    first, second = (xp.asarray(m, xp.uint32) for m in (0xD2511F53, 0xCD9E8D57))
     for _ in range(10):
-        first_high, first_low = multiply(xp, c0, 0xD2511F53)
-        second_high, second_low = multiply(xp, c2, 0xCD9E8D57)
-        c0, c1 = second_high ^ c1 ^ low, second_low
-        c2, c3 = first_high ^ c3 ^ high, first_low
+        c0, c1, c2, c3 = (
+            upper_half(c2, second) ^ c1 ^ low,
+            c2 * second,
+            upper_half(c0, first) ^ c3 ^ high,
+            c0 * first,
+        )
         low = low + xp.asarray(0x9E3779B9, xp.uint32)
         high = high + xp.asarray(0xBB67AE85, xp.uint32)
     return c0, c1, c2, c3
 
 
-def multiply(xp: Any, a: Array, by: int) -> tuple[Array, Array]:
-    """Upper and lower half of the 64-bit product, from products of 16-bit halves."""
+def upper_half_wide(a: Array, b: Array) -> Array:
+    """Upper 32 bits of a product, by way of 64-bit integers."""
+    return ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
 
-    def word(value: int) -> Array:
-        return xp.asarray(value, xp.uint32)
 
-    a_low, a_high = a & word(0xFFFF), a >> word(16)
-    b_low, b_high = word(by & 0xFFFF), word(by >> 16)
-    low_low, low_high, high_low = a_low * b_low, a_low * b_high, a_high * b_low
-    middle = (low_low >> word(16)) + (low_high & word(0xFFFF)) + (high_low & word(0xFFFF))
-    upper = a_high * b_high + (low_high >> word(16)) + (high_low >> word(16)) + (middle >> word(16))
-    return upper, a * word(by)
+def upper_half_narrow(a: Array, b: Array) -> Array:
+    """The same from products of 16-bit halves, where there are no 64-bit integers."""
+    a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
+    low_high, high_low = a_low * b_high, a_high * b_low
+    middle = ((a_low * b_low) >> 16) + (low_high & 0xFFFF) + (high_low & 0xFFFF)
+    return a_high * b_high + (low_high >> 16) + (high_low >> 16) + (middle >> 16)
 
 
 def bounded(xp: Any, word: Array, n: Array) -> Array:
@@ -101,7 +134,9 @@ def entry_of(xp: Any, word: Array) -> Array:
     return (word >> 20).astype(xp.int32)
 
 
-def run_chain(xp: Any, chain: Chain, images: Array, draw: Draw) -> tuple[Array, Finish]:
+def run_chain(
+    xp: Any, chain: Chain, images: Array, draw: Draw, settle: Settle = lambda value: value
+) -> tuple[Array, Finish]:
     """Transform a batch.
 
     Args:
@@ -109,6 +144,8 @@ def run_chain(xp: Any, chain: Chain, images: Array, draw: Draw) -> tuple[Array, 
         chain: Compiled for pictures of ``images.shape[1:]``.
         images: uint8 [n, h, w, c].
         draw: Random words, see :func:`draws`.
+        settle: Applied to every intermediate result. A compiler that fuses would otherwise compute
+            a picture again for each of the four taps that the next warp reads, and so on.
 
     Returns:
         uint8 [n, h', w', c] and what is left to the normalisation.
@@ -128,7 +165,8 @@ def run_chain(xp: Any, chain: Chain, images: Array, draw: Draw) -> tuple[Array, 
         elif op.kind in (ROTATE, SCALE):
             images = warp(xp, op, images, draw)
         elif op.kind == ERASE:
-            finish = finish._replace(rectangle=rectangle(xp, op, draw))
+            finish = finish._replace(rectangle=settle(rectangle(xp, op, draw)))
+        images = settle(images)
     return images, finish
 
 
@@ -211,23 +249,21 @@ def rectangle(xp: Any, op: Operation, draw: Draw) -> tuple[Array, Array, Array, 
     h, w = op.before[:2]
     sides, roots, inverses = xp.asarray(op.table).reshape(3, ENTRIES)
     wanted = (draw(op.id, 0)[0] >> 8).astype(xp.int32) < op.args[0]
-    zero = xp.zeros(wanted.shape, xp.int32)
-    result = (zero, zero, zero, zero)
-    for attempt in range(1, 11):
-        words = draw(op.id, attempt)
-        side, ratio = sides[entry_of(xp, words[0])], entry_of(xp, words[1])
-        height = (side * roots[ratio] + (1 << 17)) >> 18
-        width = (side * inverses[ratio] + (1 << 17)) >> 18
-        fits = wanted & (height >= 1) & (width >= 1) & (height < h) & (width < w)
-        # where it does not fit, a size of 1 keeps the unused position in range
-        height, width = xp.where(fits, height, 1), xp.where(fits, width, 1)
-        top, left = bounded(xp, words[2], h - height + 1), bounded(xp, words[3], w - width + 1)
-        take = fits & (result[2] == 0)
-        candidate = (top, left, height, width)
-        result = tuple(  # type: ignore[assignment]
-            xp.where(take, new, old) for new, old in zip(candidate, result, strict=True)
-        )
-    return result
+    attempts = [draw(op.id, block) for block in range(1, 11)]
+    words = [xp.stack([attempt[k] for attempt in attempts]) for k in range(4)]
+    side, ratio = sides[entry_of(xp, words[0])], entry_of(xp, words[1])
+    height = (side * roots[ratio] + (1 << 17)) >> 18
+    width = (side * inverses[ratio] + (1 << 17)) >> 18
+    fits = wanted & (height >= 1) & (width >= 1) & (height < h) & (width < w)
+    # where it does not fit, a size of 1 keeps the unused position in range
+    height, width = xp.where(fits, height, 1), xp.where(fits, width, 1)
+    top, left = bounded(xp, words[2], h - height + 1), bounded(xp, words[3], w - width + 1)
+    first, any_fits = xp.argmax(fits, axis=0)[None], fits.any(axis=0)
+
+    def chosen(part: Array) -> Array:
+        return xp.where(any_fits, xp.take_along_axis(part, first, axis=0)[0], 0)
+
+    return chosen(top), chosen(left), chosen(height), chosen(width)
 
 
 def normalize(

@@ -125,9 +125,17 @@ class DevicePipeline:
             Images [count, h, w, c] and labels int32 [count].
         """
         draw = array_ops.draws(
-            jnp, data.seed[0], data.seed[1], ids.astype(jnp.uint32), jnp.asarray(epoch, jnp.uint32)
+            jnp,
+            self._chain,
+            (data.seed[0], data.seed[1]),
+            ids.astype(jnp.uint32),
+            jnp.asarray(epoch, jnp.uint32),
+            jax.lax.optimization_barrier,
+            getattr(jax.lax, "mulhi", array_ops.upper_half_narrow),  # younger than jax itself
         )
-        images, finish = array_ops.run_chain(jnp, self._chain, data.images[ids], draw)
+        images, finish = array_ops.run_chain(
+            jnp, self._chain, data.images[ids], draw, jax.lax.optimization_barrier
+        )
         values = array_ops.normalize(jnp, images, finish, data.table, self._channels)
         return values, data.labels[ids]
 
@@ -139,5 +147,7 @@ def copy_to_device(batch: Batch, device: jax.Device | None = None) -> tuple[jax.
     can be refilled once the result is ready.
     """
     images, labels = batch
-    placed = jax.device_put((images, labels), device, may_alias=False)
-    return placed[0], placed[1]
+    platform = jax.default_backend() if device is None else device.platform
+    if platform == "cpu":  # it takes a numpy array's memory over, whatever may_alias says
+        images, labels = images.copy(), labels.copy()
+    return jax.device_put(images, device), jax.device_put(labels, device)

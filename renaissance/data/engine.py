@@ -176,7 +176,8 @@ class NumpyEngine:
         low, high = np.uint32(self._seed & 0xFFFFFFFF), np.uint32(self._seed >> 32)
         for first in range(0, len(ids), self.CHUNK):
             part = ids[first : first + self.CHUNK]
-            draw = array_ops.draws(np, low, high, part.astype(np.uint32), np.uint32(epoch))
+            samples = part.astype(np.uint32)
+            draw = array_ops.draws(np, self._chain, (low, high), samples, np.uint32(epoch))
             images, finish = array_ops.run_chain(np, self._chain, self._dataset.images[part], draw)
             out[first : first + len(part)] = array_ops.normalize(
                 np, images, finish, self._table, self.after[2]

@@ -35,8 +35,9 @@ def transform_with_numpy(
 ) -> tuple[np.ndarray, array_ops.Finish, Chain]:
     chain = lower_chain(transforms, images.shape[1:])
     ids = np.arange(len(images), dtype=np.uint32)
-    words = (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32), ids, np.uint32(epoch))
-    result, finish = array_ops.run_chain(np, chain, images, array_ops.draws(np, *words))
+    halves = (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
+    draw = array_ops.draws(np, chain, halves, ids, np.uint32(epoch))
+    result, finish = array_ops.run_chain(np, chain, images, draw)
     return result, finish, chain
 
 
@@ -50,7 +51,9 @@ def test_all_philox_versions_are_the_cores() -> None:
         assert list(philox_block(tuple(map(int, counter)), key)) == expected
         halves = [np.full(1, key & 0xFFFFFFFF, np.uint32), np.full(1, key >> 32, np.uint32)]
         columns = tuple(np.full(1, word, np.uint32) for word in counter)
-        assert [int(w[0]) for w in array_ops.philox(np, columns, *halves)] == expected
+        for upper_half in (array_ops.upper_half_wide, array_ops.upper_half_narrow):
+            words = array_ops.philox(np, columns, *halves, upper_half)
+            assert [int(w[0]) for w in words] == expected
 
 
 def test_a_draw_is_the_cores_stream_of_sample_operation_and_epoch() -> None:
