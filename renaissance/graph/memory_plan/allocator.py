@@ -6,10 +6,11 @@ alignment; the offsets they return are relative to the region.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 from typing import TypeVar
 
 from renaissance.graph.memory_plan.lifetime import Lifetime
@@ -96,23 +97,24 @@ def rotating_slots(sizes: Mapping[Key, int], lives: Mapping[Key, Lifetime]) -> A
     A tensor takes the free slot that wastes least, or grows least.
     """
     capacity: list[int] = []
-    free: list[int] = []
+    free: list[tuple[int, int]] = []  # (capacity, slot), sorted
     dying: list[tuple[int, int]] = []
     slot_of = {}
     for key in sorted(sizes, key=lambda k: (lives[k].begin, -sizes[k])):
         while dying and dying[0][0] < lives[key].begin:
-            free.append(heappop(dying)[1])
+            slot = heappop(dying)[1]
+            insort(free, (capacity[slot], slot))
         need = sizes[key]
         if free:
-            slot = min(free, key=lambda s: (max(need - capacity[s], 0), capacity[s], s))
-            free.remove(slot)
+            fitting = bisect_left(free, (need, 0))
+            slot = free.pop(min(fitting, len(free) - 1))[1]
             capacity[slot] = max(capacity[slot], need)
         else:
             slot = len(capacity)
             capacity.append(need)
         slot_of[key] = slot
         heappush(dying, (lives[key].end, slot))
-    begins = [sum(capacity[:slot]) for slot in range(len(capacity))]
+    begins = list(accumulate(capacity, initial=0))
     offsets = {key: begins[slot] for key, slot in slot_of.items()}
     return Allocation(offsets, sum(capacity), tuple(capacity))
 
