@@ -45,9 +45,9 @@ class MemoryReport:
         saved = 1 - self.planned_bytes / self.tensor_bytes
         over = self.planned_bytes / self.live_bytes - 1
         apart = self.planned_bytes / self.live_by_region - 1
+        lines.append(f"{saved:.1%} below the sum of all tensors")
         lines.append(
-            f"{saved:.1%} below the sum of all tensors; {over:.1%} above the bytes alive at once, "
-            f"{apart:.1%} above each region's own"
+            f"{over:.1%} above the bytes alive at once, {apart:.1%} above each region's own"
         )
         return "\n".join(lines)
 
