@@ -21,6 +21,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "lars": LARS(weight_decay=1e-4),
 }
 LEARNING_RATE = 1e-3
+WITH_DROPOUT = ("vgg16_bn", "mobilenet_v2")
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class Workload:
         return np.dtype(np.float16 if self.amp else np.float32)
 
     def blueprint(self) -> BluePrint:
-        """The model."""
-        return models.by_name(self.net, num_classes=self.classes)
+        """The model, without dropout: nobody draws the same masks, and gradients must agree."""
+        kwargs = {"drop": 0.0} if self.net in WITH_DROPOUT else {}
+        return models.by_name(self.net, num_classes=self.classes, **kwargs)
 
     def compile_options(self) -> dict[str, Any]:
         """Arguments of :func:`renaissance.compile` beside the model."""

@@ -82,6 +82,10 @@ class ArrayState:
         ]
         return children, tuple(self._regions)
 
+    def tree_flatten(self) -> tuple[list[Any], Any]:
+        """Leaves without keys: the path of every call."""
+        return list(self._regions.values()), tuple(self._regions)
+
     @classmethod
     def tree_unflatten(cls, regions: tuple[Region, ...], children: Any) -> ArrayState:
         """Inverse of :meth:`tree_flatten_with_keys`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,9 @@ from renaissance.lowering import range as ranges
 from renaissance.lowering.loss import softmax_cross_entropy, top_k_hits
 from renaissance.lowering.network import forward_train
 from renaissance.lowering.state import ArrayState, Tensors
+
+METRICS = ("loss", "top1", "top5", "count", "lr", "skipped")
+"""What a step reports, in order."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +273,7 @@ def train_step(
     state: ArrayState,
     images: jax.Array,
     labels: jax.Array,
-) -> tuple[ArrayState, Tensors]:
+) -> tuple[ArrayState, jax.Array]:
     """One training step.
 
     Args:
@@ -280,21 +284,84 @@ def train_step(
         labels: (N,) int32.
 
     Returns:
-        The state after, and the batch's metrics: ``loss`` (mean over rows), ``top1`` and ``top5``
-        (fractions), ``count`` (rows), ``lr``, ``skipped`` (whether a gradient overflowed).
+        The state after, and the batch's metrics (6,) fp32 in the order of :data:`METRICS`:
+        ``loss`` (mean over rows), ``top1`` and ``top5`` (fractions), ``count`` (rows), ``lr``,
+        ``skipped`` (1 if a gradient was not finite).
     """
     w = Workspace(recipe, state, images, labels)
     set_learning_rate(w)
     for graph_id in order:
         SEGMENTS[graph_id](w)
     advance_counters(w)
-    metrics = mean_metrics(w.result)
-    metrics["lr"] = w.scalar(Region.S_SCALAR_FP32, "lr")
-    metrics["skipped"] = ~w.finite
-    return w.state, metrics
+    values = {
+        **w.result,
+        **{n: w.result[n] / w.result["count"] for n in ("loss", "top1", "top5")},
+        "lr": w.scalar(Region.S_SCALAR_FP32, "lr"),
+        "skipped": ~w.finite,
+    }
+    return w.state, jnp.stack([values[name].astype(jnp.float32) for name in METRICS])
 
 
-def mean_metrics(result: Tensors) -> Tensors:
-    """Sums over rows to means; ``count`` stays."""
-    means = {n: result[n] / result["count"] for n in ("loss", "top1", "top5")}
-    return {**means, "count": result["count"]}
+def train_steps(
+    recipe: Recipe,
+    order: Sequence[GraphId],
+    state: ArrayState,
+    images: jax.Array,
+    labels: jax.Array,
+) -> tuple[ArrayState, jax.Array]:
+    """Several training steps as one loop on the device.
+
+    Args:
+        recipe: As in :func:`train_step`.
+        order: Likewise.
+        state: The state before.
+        images: (S, N, H, W, C).
+        labels: (S, N) int32.
+
+    Returns:
+        The state after, and metrics (S, 6).
+    """
+
+    def body(carry: Any, batch: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        state, metrics = train_step(recipe, order, unpack(carry), *batch)
+        return pack(state), metrics
+
+    pack, unpack = scalar_packing(state)
+    carry, metrics = jax.lax.scan(body, pack(state), (images, labels))
+    return unpack(carry), metrics
+
+
+def scalar_packing(
+    state: ArrayState,
+) -> tuple[Callable[[ArrayState], Any], Callable[[Any], ArrayState]]:
+    """Carry a loop's scalars as one vector per element type.
+
+    A scalar of its own in the carry costs a launch per iteration, which a small network feels.
+
+    Returns:
+        ``pack(state) -> carry`` and its inverse.
+    """
+    leaves, structure = jax.tree.flatten(state)
+    scalars: dict[Any, list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        if leaf.ndim == 0:
+            scalars.setdefault(leaf.dtype, []).append(index)
+
+    def pack(state: ArrayState) -> Any:
+        leaves = jax.tree.leaves(state)
+        arrays = [leaf for leaf in leaves if leaf.ndim]
+        return arrays, [jnp.stack([leaves[i] for i in group]) for group in scalars.values()]
+
+    def unpack(carry: Any) -> ArrayState:
+        arrays, vectors = carry
+        place = {
+            i: vector[at]
+            for group, vector in zip(scalars.values(), vectors, strict=True)
+            for at, i in enumerate(group)
+        }
+        rest = iter(arrays)
+        return jax.tree.unflatten(
+            structure, [place[i] if i in place else next(rest) for i in range(len(leaves))]
+        )
+
+    return pack, unpack

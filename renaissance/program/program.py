@@ -20,10 +20,11 @@ from renaissance.graph.options import ShapeId
 from renaissance.lowering.network import forward_infer, forward_train
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
+from renaissance.program.metrics import Metrics
 from renaissance.program.xla import XlaBackend
 
 Batch = tuple[Any, Any]
-Metrics = dict[str, Any]
+Means = dict[str, Any]
 
 
 class Program:
@@ -37,6 +38,7 @@ class Program:
         self.config = config
         self.graph = compile_graph(config.blueprint, config.options, config.num_classes)
         self.backend = XlaBackend(config, self.graph)
+        self._shapes = {training: config.shapes(training) for training in (True, False)}
 
     @property
     def plan(self) -> ArchPlan:
@@ -107,13 +109,13 @@ class Program:
             batch: (images, labels): (N, H, W, C) normalised floats and (N,) integers.
 
         Returns:
-            The new state and this batch's metrics (device scalars): ``loss``, ``top1``, ``top5``,
-            ``count``, ``lr``, ``skipped``.
+            The new state and this batch's :class:`~renaissance.program.metrics.Metrics`: ``loss``,
+            ``top1``, ``top5``, ``count``, ``lr``, ``skipped``.
 
         Raises:
             ValueError: a shape the program was not compiled for, or a state already given up.
         """
-        images, labels = self._check_batch(batch, self.config.shapes(training=True))
+        images, labels = self._check_batch(batch, self._shapes[True])
         state.check_alive()
         return self.backend.train_step(state, images, labels)
 
@@ -135,7 +137,9 @@ class Program:
                 (np.shape(images), np.shape(labels)),
                 "(S, N, H, W, C) and (S, N)",
             )
-        self._check_batch((images[0], labels[0]), self.config.shapes(training=True))
+        self._check_shapes(np.shape(images)[1:], np.shape(labels)[1:], self._shapes[True])
+        if isinstance(labels, np.ndarray):
+            check_labels(labels.reshape(-1), self.plan.num_classes)
         state.check_alive()
         return self.backend.train_steps(state, images, labels)
 
@@ -143,7 +147,7 @@ class Program:
         """The state with the epoch's sums at zero; ``state`` is donated."""
         return self.backend.clear_metrics(state)
 
-    def epoch_metrics(self, state: ArrayState) -> Metrics:
+    def epoch_metrics(self, state: ArrayState) -> Means:
         """Means over all rows trained on since :meth:`clear_metrics`."""
         sums = {n: float(v) for n, v in state[Region.R_RESULT_ACCUMULATED].items()}
         return mean_of(sums)
@@ -163,7 +167,7 @@ class Program:
 
     def evaluate(
         self, state: ArrayState, batches: Batch | Iterable[Batch], *, ema: bool = False
-    ) -> Metrics:
+    ) -> Means:
         """Loss and accuracy over one batch or many.
 
         Args:
@@ -177,7 +181,7 @@ class Program:
         state.check_alive()
         self._check_ema(ema)
         one = isinstance(batches, tuple) and len(batches) == 2 and np.ndim(batches[0]) == 4
-        shapes = self.config.shapes(training=False)
+        shapes = self._shapes[False]
         results = [
             self.backend.infer(state, *self._check_batch(batch, shapes), ema=ema)[0]
             for batch in cast(Iterable[Batch], [batches] if one else batches)
@@ -191,7 +195,7 @@ class Program:
         labels = np.zeros(np.shape(images)[:1], np.int32)
         state.check_alive()
         self._check_ema(ema)
-        checked = self._check_batch((images, labels), self.config.shapes(training=False))
+        checked = self._check_batch((images, labels), self._shapes[False])
         return self.backend.infer(state, *checked, ema=ema)[1]
 
     def apply(
@@ -234,18 +238,24 @@ class Program:
         if not isinstance(batch, tuple) or len(batch) != 2:
             fail(TypeError, "batch", type(batch).__name__, "a tuple (images, labels)")
         images, labels = batch
-        if np.shape(images) not in shapes:
-            wanted = " or ".join(str(tuple(s)) for s in shapes)
-            fail(ValueError, "shape of images", np.shape(images), wanted)
-        if np.shape(labels) != np.shape(images)[:1]:
-            fail(ValueError, "shape of labels", np.shape(labels), str(np.shape(images)[:1]))
+        self._check_shapes(np.shape(images), np.shape(labels), shapes)
         if isinstance(labels, np.ndarray):
             check_labels(labels, self.plan.num_classes)
         return batch
 
+    @staticmethod
+    def _check_shapes(
+        images: tuple[int, ...], labels: tuple[int, ...], shapes: tuple[ShapeId, ...]
+    ) -> None:
+        if images not in shapes:
+            wanted = " or ".join(str(tuple(s)) for s in shapes)
+            fail(ValueError, "shape of images", images, wanted)
+        if labels != images[:1]:
+            fail(ValueError, "shape of labels", labels, str(images[:1]))
+
     def __repr__(self) -> str:
         return (
-            f"Program({self.config.blueprint.name}, input {self.config.shapes(training=True)[0]}, "
+            f"Program({self.config.blueprint.name}, input {self._shapes[True][0]}, "
             f"{self.plan.parameter_count:,} parameters, {self.config.precision.value}, "
             f"{self.backend.name} lowering)"
         )
@@ -285,7 +295,7 @@ def seed_of(seed: int | jax.Array) -> int:
     return int(seed) & 0xFFFFFFFFFFFFFFFF
 
 
-def mean_of(sums: Mapping[str, float]) -> Metrics:
+def mean_of(sums: Mapping[str, float]) -> Means:
     """Means over rows from sums over rows."""
     count = sums["count"]
     means = {n: sums[n] / count if count else float("nan") for n in ("loss", "top1", "top5")}

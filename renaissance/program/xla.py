@@ -15,8 +15,9 @@ from renaissance.core.types import Precision, Region
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.inference import infer
 from renaissance.lowering.state import ArrayState, owned
-from renaissance.lowering.step import Recipe, train_step
+from renaissance.lowering.step import Recipe, train_step, train_steps
 from renaissance.program.config import ProgramConfig
+from renaissance.program.metrics import Metrics
 from renaissance.runtime.executables import Executable, aot_compile
 
 
@@ -97,21 +98,19 @@ class XlaBackend:
 
     # -- running ----------------------------------------------------------------------------------
 
-    def train_step(self, state: ArrayState, images: Any, labels: Any) -> tuple[ArrayState, Any]:
+    def train_step(self, state: ArrayState, images: Any, labels: Any) -> tuple[ArrayState, Metrics]:
         """One step through the executable of this shape."""
         function = partial(train_step, self.recipe, self.order)
-        return self._run("train_step", function, state, images, labels)
+        state, metrics = self._run("train_step", function, state, images, labels)
+        return state, Metrics(metrics)
 
-    def train_steps(self, state: ArrayState, images: Any, labels: Any) -> tuple[ArrayState, Any]:
+    def train_steps(
+        self, state: ArrayState, images: Any, labels: Any
+    ) -> tuple[ArrayState, Metrics]:
         """Stacked steps through one executable with a loop inside."""
-
-        def loop(state: ArrayState, images: jax.Array, labels: jax.Array) -> tuple[ArrayState, Any]:
-            def body(state: ArrayState, batch: tuple[jax.Array, jax.Array]) -> Any:
-                return train_step(self.recipe, self.order, state, *batch)
-
-            return jax.lax.scan(body, state, (images, labels))
-
-        return self._run("train_steps", loop, state, images, labels)
+        function = partial(train_steps, self.recipe, self.order)
+        state, metrics = self._run("train_steps", function, state, images, labels)
+        return state, Metrics(metrics)
 
     def infer(
         self, state: ArrayState, images: Any, labels: Any, *, ema: bool
@@ -145,7 +144,7 @@ class XlaBackend:
         labels: Any,
         donates: bool = True,
     ) -> Any:
-        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+        images, labels = on_device(images), on_device(labels, jnp.int32)
         key = (name, images.shape, images.dtype)
         executable = self._executables.get(key)
         if executable is None:
@@ -153,3 +152,10 @@ class XlaBackend:
             executable = aot_compile(title, function, state, images, labels, donates=donates)
             self._executables[key] = executable
         return executable(state, images, labels)
+
+
+def on_device(value: Any, dtype: Any = None) -> jax.Array:
+    """A device array; one of the right type passes through untouched."""
+    if isinstance(value, jax.Array) and dtype in (None, value.dtype):
+        return value
+    return jnp.asarray(value, dtype)
