@@ -1,0 +1,55 @@
+"""Metrics: what a step reports, left on the device until somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from renaissance.lowering.step import METRICS
+
+
+class Metrics(Mapping[str, Any]):
+    """The metrics of one step, or of several with a leading axis.
+
+    All of them lie in one small device array, so that a step costs one output and a look one
+    transfer: reading any value waits for the step and fetches the lot. Keep the object itself to
+    stay asynchronous.
+
+    Keys: ``loss`` (mean over rows), ``top1`` and ``top5`` (fractions), ``count`` (rows), ``lr``,
+    ``skipped`` (1 where a gradient was not finite and the step changed nothing).
+    """
+
+    __slots__ = ("_fetched", "array")
+
+    def __init__(self, array: jax.Array):
+        """
+        Args:
+            array: ``(6,)`` or ``(S, 6)`` in the order of the keys.
+        """
+        self.array = array
+        self._fetched: np.ndarray | None = None
+
+    def block_until_ready(self) -> Metrics:
+        """Wait for the step."""
+        self.array.block_until_ready()
+        return self
+
+    def __getitem__(self, key: str) -> Any:
+        if self._fetched is None:
+            self._fetched = np.asarray(self.array)
+        try:
+            return self._fetched[..., METRICS.index(key)]
+        except ValueError:
+            raise KeyError(f"metric is {key!r}, expected one of {', '.join(METRICS)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(METRICS)
+
+    def __len__(self) -> int:
+        return len(METRICS)
+
+    def __repr__(self) -> str:
+        return f"Metrics({', '.join(f'{name}={self[name]}' for name in METRICS)})"
