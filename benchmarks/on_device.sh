@@ -4,6 +4,7 @@
 #   OUT=folder bash benchmarks/on_device.sh [tests] [bench] [tiles] [sanitize]
 set -u
 out=${OUT:-/tmp}
+export PYTHONPATH=$PWD
 export XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1 RENAISSANCE_CACHE=/tmp/rn_cache
 python=${PYTHON:-python3}
 began=$SECONDS

@@ -48,14 +48,15 @@ class CompiledKernel:
         architecture: For which device, such as ``"sm_90a"``.
         number: What the native library knows it by, once loaded.
         cubin: The machine code.
-        resources: What it takes.
+        resources: What it takes; None where the compiler did not say (it may have taken the code
+            from a cache of its own).
     """
 
     kernel: Kernel
     architecture: str
     number: int
     cubin: bytes
-    resources: Resources
+    resources: Resources | None
 
 
 class KernelCompiler:
@@ -154,15 +155,11 @@ def sources_of(name: str) -> dict[str, str]:
     return texts
 
 
-def resources_of(log: str, name: str) -> Resources:
-    """Read the assembler's report about one kernel.
-
-    Raises:
-        NativeError: the report does not mention it.
-    """
+def resources_of(log: str, name: str) -> Resources | None:
+    """Read the assembler's report about one kernel; None if it does not mention it."""
     _, found, rest = log.partition(f"Compiling entry function '{name}'")
     if not found:
-        raise NativeError(f"no kernel {name} in the compiler's report:\n{log}")
+        return None
     report = rest.split("Compiling entry function", 1)[0]
 
     def number(pattern: str) -> int:
