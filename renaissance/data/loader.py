@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -57,6 +58,7 @@ class Loader:
         self.prefetch = prefetch
         self.engine = make_engine(dataset, preparation)
         self.image_shape = self.engine.after
+        self._running: weakref.WeakSet[Prefetcher[Batch]] = weakref.WeakSet()
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -100,7 +102,11 @@ class Loader:
         Every batch is a fresh pair of arrays, safe to keep.
         """
         produced = self._produce(epoch)
-        return Prefetcher(produced, self.prefetch) if self.prefetch else produced
+        if not self.prefetch:
+            return produced
+        running = Prefetcher(produced, self.prefetch)
+        self._running.add(running)
+        return running
 
     def _produce(self, epoch: int) -> Iterator[Batch]:
         ids = self.id_batches(epoch)
@@ -126,7 +132,9 @@ class Loader:
         return dict(getattr(self.engine, "replaced", {}))
 
     def close(self) -> None:
-        """End the workers' threads."""
+        """End all threads, those of loops that were left early too."""
+        for running in list(self._running):
+            running.close()
         self.engine.close()
 
     def __enter__(self) -> Loader:
@@ -178,7 +186,8 @@ class Prefetcher(Generic[Item]):
             try:
                 return self._queue.get(timeout=PATIENCE_SECONDS)
             except queue.Empty:
-                continue
+                if self._stop.is_set():  # closed from another thread
+                    return False, None
 
     def close(self) -> None:
         """Stop the thread and wait for it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -93,6 +94,13 @@ def address(array: np.ndarray | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
+def free_with(owner: object, free: Any, handle: int) -> weakref.finalize[Any, Any]:
+    """Free a handle together with its owner; not at exit, when threads may still be using it."""
+    finalizer = weakref.finalize(owner, free, handle)
+    finalizer.atexit = False
+    return finalizer
+
+
 class Plan:
     """A chain inside the library."""
 
@@ -103,7 +111,7 @@ class Plan:
         if not self.handle:
             raise NativeError(f"the native library refuses the chain: {message.value.decode()}")
         self.chain = chain
-        weakref.finalize(self, call["plan_free"], self.handle)
+        free_with(self, call["plan_free"], self.handle)
 
 
 class Normalizer:
@@ -143,7 +151,7 @@ class Normalizer:
         )
         if not self.handle:
             raise NativeError("the native library cannot make a normalisation table")
-        weakref.finalize(self, call["normalizer_free"], self.handle)
+        free_with(self, call["normalizer_free"], self.handle)
 
     @property
     def instruction_set(self) -> str:
@@ -186,11 +194,13 @@ class Pool:
         self.handle = call["pool_new"](self.workers, address(chosen), len(chosen))
         if not self.handle:
             raise NativeError(f"the system refuses to start {self.workers} threads")
-        self._finalizer = weakref.finalize(self, call["pool_free"], self.handle)
+        self._finalizer = free_with(self, call["pool_free"], self.handle)
+        self._busy = threading.Lock()
 
     def close(self) -> None:
-        """Stop the threads; later calls do nothing."""
-        self._finalizer()
+        """Stop the threads, after a batch in progress; further calls do nothing."""
+        with self._busy:
+            self._finalizer()
 
     def fill(
         self,
@@ -219,8 +229,11 @@ class Pool:
             out: [count, h', w', c'], written.
             out_labels: int32 [count], written.
             delay_microseconds: For tests: the most that workers pause before a sample.
+
+        Raises:
+            IndexError: An id is out of range; nothing is written.
+            NativeError: The pool is closed.
         """
-        assert self._finalizer.alive, "the pool is closed"
         h, w, c = plan.chain.after
         channels = c if normalizer is None else normalizer.out_channels
         dtype = np.dtype(np.uint8) if normalizer is None else normalizer.dtype
@@ -231,22 +244,25 @@ class Pool:
         for array in (images, labels, ids, out, out_labels):
             assert array.flags.c_contiguous
         offender = ctypes.c_int64()
-        status = required()["batch"](
-            self.handle,
-            plan.handle,
-            None if normalizer is None else normalizer.handle,
-            address(images),
-            address(labels),
-            len(images),
-            address(ids),
-            len(ids),
-            seed,
-            epoch,
-            delay_microseconds,
-            address(out),
-            address(out_labels),
-            ctypes.byref(offender),
-        )
+        with self._busy:  # another thread must not close the pool meanwhile
+            if not self._finalizer.alive:
+                raise NativeError("the pool of workers is closed")
+            status = required()["batch"](
+                self.handle,
+                plan.handle,
+                None if normalizer is None else normalizer.handle,
+                address(images),
+                address(labels),
+                len(images),
+                address(ids),
+                len(ids),
+                seed,
+                epoch,
+                delay_microseconds,
+                address(out),
+                address(out_labels),
+                ctypes.byref(offender),
+            )
         if status:
             bad = int(ids[offender.value])
             raise IndexError(

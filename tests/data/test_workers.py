@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from data_samples import encoded_noise, needs_native, noise_dataset, real_data
 
-from renaissance.core.errors import FormatError
+from renaissance.core.errors import FormatError, NativeError
 from renaissance.data import (
     ColorJitter,
     FastRandomResizedCrop,
@@ -212,6 +212,18 @@ def test_leaving_a_loop_early_leaves_no_thread() -> None:
     deadline = time.monotonic() + 2
     while names() and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert not names()
+
+
+@needs_native
+def test_closing_waits_for_the_batch_in_progress() -> None:
+    data = noise_dataset(400, 28, 28, 1)
+    for _ in range(20):
+        with loader(data, batch_size=100, transforms=FIVE, workers=3) as batches:
+            for _ in batches:
+                break  # the next batch is being prepared
+        with pytest.raises(NativeError, match="closed"):
+            list(batches)
     assert not names()
 
 
