@@ -90,7 +90,7 @@ def precision_of(x: jax.Array) -> lax.Precision | None:
     fp32 and fp64 multiply at full precision; TF32 is used only where the caller asks for it with
     ``jax.default_matmul_precision``.
     """
-    if x.dtype == jnp.float16 or jax.config.jax_default_matmul_precision is not None:
+    if x.dtype == jnp.float16 or jax.default_matmul_precision.value is not None:
         return None
     return lax.Precision.HIGHEST
 

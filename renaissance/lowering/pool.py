@@ -130,25 +130,35 @@ def _max_pool_derivative(
 
     Written over the taps of the window (each a strided view of the map) because its transpose is
     then a plain sum of spread-out views: deterministic on every backend, where a scatter may not
-    be, and one fused pass.
+    be, and one pass that reads a byte per window.
     """
     (x,), (dx,) = primals, tangents
-    y = _max_pool(x, kernel, stride, pad)
-    value = _taps(x, kernel, stride, pad, y.shape, -np.inf)
-    tangent = _taps(dx, kernel, stride, pad, y.shape, 0)
+    out_shape = pool_output_shape(x.shape, kernel, stride, pad)
+    y, winner = _winners(x, kernel, stride, pad, out_shape)
+    # Sums of overlapping windows in fp32 or better: the transpose adds in this dtype.
+    tangent = _taps(dx.astype(accumulator(x)), kernel, stride, pad, out_shape, 0)
+    dy = jnp.zeros(out_shape, accumulator(x))
+    for index, tap in enumerate(product(range(kernel[0]), range(kernel[1]))):
+        dy += jnp.where(winner == index, tangent(*tap), jnp.zeros((), dy.dtype))
+    return y, dy.astype(dx.dtype)
+
+
+def _winners(
+    x: jax.Array, kernel: Pair, stride: Pair, pad: Pair, out_shape: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """The maximum of each window and the place of its first holder, counted in row-major order."""
+    value = _taps(x, kernel, stride, pad, out_shape, -np.inf)
     taps = list(product(range(kernel[0]), range(kernel[1])))
-    winner = jnp.full(y.shape, len(taps) - 1, jnp.int32)
-    for index in reversed(range(len(taps) - 1)):
-        seen = value(*taps[index])
-        # NaN wins too, as it does in the maximum.
-        winner = jnp.where((seen != y) & ~jnp.isnan(seen), winner, index)
-    zero = jnp.zeros((), dx.dtype)
-    wide = accumulator(x)
-    dy = sum(
-        jnp.where(winner == index, tangent(*tap), zero).astype(wide)
-        for index, tap in enumerate(taps)
-    )
-    return y, jnp.asarray(dy, dx.dtype)
+    y = value(*taps[0])
+    narrow = jnp.uint8 if len(taps) <= 256 else jnp.int32
+    winner = jnp.zeros(out_shape, narrow)
+    for index, tap in enumerate(taps[1:], 1):
+        seen = value(*tap)
+        # NaN wins, as it does in the maximum.
+        better = (seen > y) | (jnp.isnan(seen) & ~jnp.isnan(y))
+        y, winner = jnp.where(better, seen, y), jnp.where(better, narrow(index), winner)
+    # Stored, not recomputed: the derivative would look up every window once per tap.
+    return y, lax.optimization_barrier(winner)
 
 
 def _taps(

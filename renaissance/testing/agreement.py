@@ -151,27 +151,26 @@ def assert_programs_agree(
     pair = (program, reference)
     states = [each.init(seed) for each in pair]
 
-    initial = [each.params(state) for each, state in zip(pair, states, strict=True)]
-    assert_within(*initial, 0.0, "initial weights")
+    _assert_pair([e.params(s) for e, s in zip(pair, states, strict=True)], 0.0, "initial weights")
     batch = random_batch(tuple(shape), reference.plan.num_classes, seed, 0)
     if shape in reference.config.shapes(training=False):
         results = [e.evaluate(s, batch) for e, s in zip(pair, states, strict=True)]
-        assert_within(*({"loss": r["loss"]} for r in results), tolerance, "inference")
+        _assert_pair([{"loss": r["loss"]} for r in results], tolerance, "inference")
 
     for step in range(steps):
         batch = random_batch(tuple(shape), reference.plan.num_classes, seed, step)
-        taken = [each.train_step(state, batch) for each, state in zip(pair, states, strict=True)]
+        taken = [e.train_step(s, batch) for e, s in zip(pair, states, strict=True)]
         states = [state for state, _ in taken]
         where = f"step {step + 1}"
-        assert_within(*({"loss": m["loss"]} for _, m in taken), tolerance, where)
+        _assert_pair([{"loss": metrics["loss"]} for _, metrics in taken], tolerance, where)
         if step == 0:
             moments = [first_moments(state) for state in states]
-            assert_within(*moments, tolerance, f"first moment after {where}", GRADIENT_FLOOR)
+            _assert_pair(moments, tolerance, f"first moment after {where}", GRADIENT_FLOOR)
         trained = [
             {**each.params(state), **each.statistics(state)}
             for each, state in zip(pair, states, strict=True)
         ]
-        assert_within(*trained, tolerance, f"after {where}")
+        _assert_pair(trained, tolerance, f"after {where}")
 
 
 def first_moments(state: Any) -> Arrays:
@@ -199,6 +198,13 @@ def random_batch(
     images = normal(seed, int(np.prod(shape)), operation=1, step=step).reshape(shape)
     labels = uniform(seed, shape[0], operation=2, step=step) * classes
     return images.astype(np.float32), labels.astype(np.int32)
+
+
+def _assert_pair(
+    pair: Sequence[Mapping[str, Any]], tolerance: float, what: str, floor: float = 0.0
+) -> None:
+    ours, reference = pair
+    assert_within(ours, reference, tolerance, what, floor)
 
 
 def _normal(shape: tuple[int, ...], seed: int, operation: int) -> np.ndarray:

@@ -84,7 +84,7 @@ def write_golden(
         for name, (_, tensors) in cases.items()
         for tensor, value in tensors.items()
     }
-    np.savez_compressed(path, cases=np.array(json.dumps(index)), **arrays)
+    np.savez_compressed(path, cases=np.array(json.dumps(index)), **arrays)  # type: ignore[arg-type]
 
 
 def golden_normal(name: str, shape: tuple[int, ...]) -> np.ndarray:

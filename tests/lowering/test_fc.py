@@ -97,3 +97,10 @@ X, W = np.zeros((2, 6), np.float32), np.zeros((3, 6), np.float32)
 def test_misuse_says_what_would_be_right(call, error, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_reduced_precision_is_used_where_it_is_asked_for() -> None:
+    x, w = jnp.ones((2, 4)), jnp.ones((3, 4))
+    assert "HIGHEST" in str(jax.make_jaxpr(fc)(x, w))
+    with jax.default_matmul_precision("tensorfloat32"):
+        assert "HIGHEST" not in str(jax.make_jaxpr(fc)(x, w))
