@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -17,8 +17,11 @@ import numpy as np
 from renaissance.compare.contestant import check_names
 from renaissance.compare.workload import Workload
 
-# relative error of loss and of every gradient against the first contestant
-TOLERANCE = {True: 5e-2, False: 1e-3}
+# Relative error against the first contestant, of the loss and of all gradients together. In fp16 a
+# deep untrained net's gradient is mostly rounding (ResNet-50 at batch 256: 50 % between PyTorch
+# and XLA, ResNet-18 12 % between fp16 and fp32 in XLA alone): there only an unlike net is found.
+LOSS_TOLERANCE = {True: 1e-2, False: 1e-4}
+GRADIENT_TOLERANCE = {True: 0.75, False: 1e-3}
 TIMEOUT_SECONDS = 900
 
 
@@ -34,7 +37,7 @@ class Result:
         memory: Bytes on the device.
         device: What it ran on.
         worst: The gradient that differs most from the first contestant's, and by how much.
-        failure: Why it did not run.
+        failure: Why it did not run, or that its loss or gradients differ from the first's.
     """
 
     name: str
@@ -75,7 +78,7 @@ class Comparison:
 
     def _line(self, r: Result, base: float) -> str:
         if r.failure:
-            return f"{r.name:16}  did not run: {r.failure}"
+            return f"{r.name:16}  {'disagrees' if r.times else 'did not run'}: {r.failure}"
         spread = (max(r.times) - min(r.times)) / r.median
         memory = [
             f"{r.memory[key] / 2**30:.2f}" if key in r.memory else "-"
@@ -107,7 +110,6 @@ def compare(workload: Workload, contestants: Sequence[str]) -> Comparison:
 
     Raises:
         ValueError: A contestant is unknown.
-        ArithmeticError: Losses or gradients do not agree; times would compare unlike things.
     """
     check_names(contestants)
     with tempfile.TemporaryDirectory() as directory:
@@ -145,27 +147,33 @@ def _check_agreement(
     if not ran:
         return list(results)
     reference = dict(np.load(directory / f"{ran[0].name}.npz"))
-    tolerance = TOLERANCE[workload.amp]
     checked = []
     for r in results:
-        if r.failure:
-            checked.append(r)
-            continue
-        if not abs(r.loss - ran[0].loss) <= tolerance * abs(ran[0].loss):
-            raise ArithmeticError(f"loss of {r.name} is {r.loss}, {ran[0].name} has {ran[0].loss}")
-        moments = np.load(directory / f"{r.name}.npz")
-        errors = {name: _difference(moments[name], value) for name, value in reference.items()}
-        worst = max(errors, key=lambda name: errors[name])
-        # a gradient that cancels to nearly nothing, as a bias before a batch norm, is all rounding;
-        # the sum over all tensors must agree
-        total = _total_difference(moments, reference)
-        if not total <= tolerance:
-            raise ArithmeticError(
-                f"gradients of {r.name} and {ran[0].name} differ by {total:.1e} over all tensors, "
-                f"most in {worst} ({errors[worst]:.1e}); expected at most {tolerance:.0e}"
+        if not r.failure:
+            moments = np.load(directory / f"{r.name}.npz")
+            errors = {name: _difference(moments[name], value) for name, value in reference.items()}
+            worst = max(errors, key=lambda name: errors[name])
+            total = _total_difference(moments, reference)
+            r = replace(
+                r, worst=(worst, errors[worst]), failure=_disagreement(workload, r, ran[0], total)
             )
-        checked.append(Result(**{**r.__dict__, "worst": (worst, errors[worst])}))
+        checked.append(r)
     return checked
+
+
+def _disagreement(workload: Workload, r: Result, reference: Result, total: float) -> str:
+    """Why times may not be compared; empty if they may."""
+    limit = LOSS_TOLERANCE[workload.amp]
+    if not abs(r.loss - reference.loss) <= limit * abs(reference.loss):
+        return f"its loss is {r.loss:g}, that of {reference.name} {reference.loss:g}"
+    # one tensor's gradient may cancel to nothing, as a bias's before a batch norm: all must agree
+    limit = GRADIENT_TOLERANCE[workload.amp]
+    if not total <= limit:
+        return (
+            f"its gradients differ from those of {reference.name} by {total:.1e}, expected at most "
+            f"{limit:g}; most in {r.worst[0]} ({r.worst[1]:.1e})"
+        )
+    return ""
 
 
 def _difference(ours: np.ndarray, reference: np.ndarray) -> float:

@@ -19,9 +19,9 @@ from renaissance.graph.memory_plan import MemoryPlan
 from renaissance.graph.options import ShapeId
 from renaissance.lowering.network import forward_infer, forward_train
 from renaissance.lowering.state import ArrayState
+from renaissance.program.backend import choose_backend
 from renaissance.program.config import ProgramConfig
 from renaissance.program.metrics import Metrics
-from renaissance.program.xla import XlaBackend
 
 Batch = tuple[Any, Any]
 Means = dict[str, Any]
@@ -37,7 +37,7 @@ class Program:
     def __init__(self, config: ProgramConfig):
         self.config = config
         self.graph = compile_graph(config.blueprint, config.options, config.num_classes)
-        self.backend = XlaBackend(config, self.graph)
+        self.backend = choose_backend(config, self.graph)
         self._shapes = {training: config.shapes(training) for training in (True, False)}
 
     @property

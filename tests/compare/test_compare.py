@@ -39,14 +39,16 @@ def test_unknown_contestants_are_refused(names: list[str], message: str) -> None
         compare(TINY, names)
 
 
-def test_gradients_that_disagree_stop_the_comparison(tmp_path: Path) -> None:
+def test_a_contestant_that_disagrees_gets_no_time(tmp_path: Path) -> None:
     results = [Result(name, (1.0,), loss=2.0) for name in ("xla", "fused")]
     np.savez(tmp_path / "xla.npz", w=np.ones(4), b=np.ones(2))
     np.savez(tmp_path / "fused.npz", w=np.ones(4), b=np.array([1.0, 1.1]))
-    with pytest.raises(ArithmeticError, match="gradients of fused and xla differ .* most in b"):
-        _check_agreement(TINY, results, tmp_path)
-    with pytest.raises(ArithmeticError, match="loss of fused is 2.1, xla has 2.0"):
-        _check_agreement(TINY, [results[0], Result("fused", (1.0,), loss=2.1)], tmp_path)
+    reference, fused = _check_agreement(TINY, results, tmp_path)
+    assert not reference.failure
+    assert "gradients differ from those of xla by 4.1e-02" in fused.failure
+    other = Result("fused", (1.0,), loss=2.1)
+    failure = _check_agreement(TINY, [results[0], other], tmp_path)[1].failure
+    assert failure == "its loss is 2.1, that of xla 2"
 
 
 def test_a_failure_takes_one_line() -> None:
