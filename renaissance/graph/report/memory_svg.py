@@ -101,7 +101,8 @@ def _legend(drawing: Drawing, plan: MemoryPlan) -> None:
         drawing.text(x + 17, y, f"{letter}_  {name}")
         x += 50 + 6.6 * len(name)
     empty = sum(1 for span in plan.regions if not span.nbytes)
-    note = f"{empty} of 68 regions are empty in this configuration; slots begin at multiples of 256 bytes."
+    rule = "slots begin at multiples of 256 bytes."
+    note = f"{empty} of 68 regions are empty in this configuration; {rule}"
     drawing.text(40, y + 26, note, fill="#555")
     slots = max(len(span.gradient_slots) for span in plan.regions)
     drawing.text(40, y + 44, f"{slots} rotating gradient slots (dashed).", fill="#555")
