@@ -5,7 +5,7 @@
 
 Every number is a median over repeats of a whole executable, with its spread. The fused step and
 XLA's own lowering run in the same process, on the same data. ``--tiles`` times tile shapes on every
-layer: a chain of forty in-place calls of one kernel, so that a number is what a node of the
+layer: a loop over chains of in-place calls of one kernel, so that a number is what a node of the
 captured graph costs.
 """
 
@@ -34,13 +34,25 @@ from renaissance.lowering.targets import FC_BACKWARD, FC_FORWARD, Launch
 from renaissance.lowering.tiles import Tile
 from renaissance.program.fused import FusedBackend
 
-CALLS = 40
+CALLS, UNROLLED = 1000, 10
 
 
-def timed(run: Callable[[], Any], repeats: int, per: int) -> tuple[float, float]:
+def warm_up(seconds: float = 0.3) -> None:
+    """Keep the device busy until its clocks are up: they fall while a program compiles."""
+    x = jnp.ones((4096, 4096), jnp.float16)
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds and jax.default_backend() == "gpu":
+        jax.block_until_ready(x @ x)
+
+
+def timed(
+    run: Callable[[], Any], repeats: int, per: int, warm: float = 0.3
+) -> tuple[float, float]:
     """Median and spread of a call, in microseconds per ``per``-th part of it."""
     jax.block_until_ready(run())
-    jax.block_until_ready(run())
+    warm_up(warm)
+    for _ in range(3):
+        jax.block_until_ready(run())
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -103,16 +115,19 @@ def step_times(options: argparse.Namespace, fused: bool, amp: bool) -> dict[str,
 def call_time(
     backend: FusedBackend, call: InPlaceCall, launches: list[Launch], repeats: int
 ) -> tuple[float, float]:
-    """Time of one call as a node among forty of its kind."""
+    """Time of one call as a node among many of its kind."""
     sizes = backend.arena.bank_bytes
     banks = {bank: jnp.zeros(sizes[bank], jnp.uint8) for bank in call.banks}
     names = list(banks)
 
     def loop(arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        current = dict(zip(names, arrays, strict=True))
-        for _ in range(CALLS):
-            current, _ = thread([call], current, {}, lambda call: launches)
-        return tuple(current[name] for name in names)
+        def body(index: jax.Array, arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            current = dict(zip(names, arrays, strict=True))
+            for _ in range(UNROLLED):
+                current, _ = thread([call], current, {}, lambda call: launches)
+            return tuple(current[name] for name in names)
+
+        return jax.lax.fori_loop(0, CALLS // UNROLLED, body, arrays)
 
     compiled = jax.jit(loop, donate_argnums=0).lower(tuple(banks.values())).compile()
     held = [tuple(banks.values())]
@@ -121,7 +136,7 @@ def call_time(
         held[0] = compiled(held[0])
         return held[0]
 
-    return timed(run, repeats, CALLS)
+    return timed(run, repeats, CALLS, warm=0.05)
 
 
 def kernel_times(options: argparse.Namespace, amp: bool) -> list[tuple[str, float, float]]:

@@ -18,6 +18,7 @@ from renaissance.lowering.targets import Kernel, Target
 from renaissance.lowering.tiles import (
     FLOAT_SHARED_BYTES,
     FLOAT_TILE,
+    MULTIPROCESSORS,
     Tile,
     backward_tile,
     ceil_div,
@@ -154,9 +155,12 @@ def _softmax(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     constants = {"half": a["type"], "gradient_half": a["gradient_type"], "k": a["k"]}
     rows = kernel("softmax.cu", "softmax_cross_entropy", **constants)
+    few_classes = a["k"] <= 32
     if a["n"] <= ROWS_IN_ONE_BLOCK:
-        return [PlannedLaunch(rows, (1, 1, 1), 1024)]
-    grid = (min(MOST_BLOCKS, ceil_div(a["n"], THREADS // 32)), 1, 1)
+        threads = ceil_div(a["n"], 32) * 32 if few_classes else 1024
+        return [PlannedLaunch(rows, (1, 1, 1), threads)]
+    rows_of_block = THREADS if few_classes else THREADS // 32
+    grid = (min(MOST_BLOCKS, ceil_div(a["n"], rows_of_block)), 1, 1)
     total = kernel("softmax.cu", "softmax_sum", **constants)
     return [PlannedLaunch(rows, grid, THREADS), PlannedLaunch(total, (1, 1, 1), 1024)]
 
@@ -182,7 +186,8 @@ def _load_batch(name: str) -> Plan:
 
 def _optimizer(call: InPlaceCall) -> list[PlannedLaunch]:
     found = kernel("optimizer.cu", "optimizer", rule=call.attributes["rule"])
-    grid = spread(call.attributes["count"], 4, most=1 << 20)
+    # whole waves: six blocks of this size fit a multiprocessor at once
+    grid = spread(call.attributes["count"], 4, most=6 * MULTIPROCESSORS)
     return [PlannedLaunch(found, grid, THREADS)]
 
 

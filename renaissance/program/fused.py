@@ -89,10 +89,9 @@ class FusedBackend:
 
     def train_step(self, state: State, images: Any, labels: Any) -> tuple[BankState, Any]:
         """One step through the executable of this shape."""
-        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
-        fused = self._pass(self._variant(images.shape, True), _dtype(images), "train")
 
         def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+            fused = self._pass(self._variant(images.shape, True), _dtype(images), "train")
             banks, table = fused.run(
                 state.banks,
                 empty_table(1),
@@ -107,10 +106,10 @@ class FusedBackend:
 
     def train_steps(self, state: State, images: Any, labels: Any) -> tuple[BankState, Any]:
         """Stacked steps through one executable with a loop inside."""
-        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
-        fused = self._pass(self._variant(images.shape[1:], True), _dtype(images), "train")
 
         def loop(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+            fused = self._pass(self._variant(images.shape[1:], True), _dtype(images), "train")
+
             def body(batch: jax.Array, carry: tuple[BankState, jax.Array]) -> Any:
                 state, table = carry
                 given = (state.banks, table, images, labels, batch, self.plan_launches)
@@ -131,13 +130,12 @@ class FusedBackend:
         The banks go through the executable and back into ``state``, which stays usable: inference
         writes scratch memory only.
         """
-        images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
-        variant = self._variant(images.shape, False)
         kind = "infer_ema" if ema else "infer"
-        fused = self._pass(variant, _dtype(images), kind)
-        predicted = self.graph.memory[variant].tensor((Region.R_PREDICTED_LABEL, "label"))
 
         def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+            variant = self._variant(images.shape, False)
+            fused = self._pass(variant, _dtype(images), kind)
+            predicted = self.graph.memory[variant].tensor((Region.R_PREDICTED_LABEL, "label"))
             zero = jnp.zeros((), jnp.int32)
             banks, table = fused.run(
                 state.banks, empty_table(1), images[None], labels[None], zero, self.plan_launches
@@ -188,6 +186,8 @@ class FusedBackend:
         return inference_pass(self.graph, scene, ema=kind == "infer_ema")
 
     def _run(self, name: str, function: Callable[..., Any], state: BankState, *batch: Any) -> Any:
+        if batch:
+            batch = (jnp.asarray(batch[0]), jnp.asarray(batch[1], jnp.int32))
         shape = batch[0].shape if batch else ()
         key = (name, shape, *(array.dtype for array in batch))
         executable = self._executables.get(key)

@@ -6,8 +6,9 @@
 
 namespace rn {
 
+// Learning rate, and the reciprocals of the bias corrections.
 struct StepConstants {
-  float lr, correction1, correction2;
+  float lr, unbias1, unbias2;
 };
 
 struct Moments {
@@ -23,6 +24,11 @@ RN_INLINE float clamped(float g, float max_abs) {
 // 1 - beta^t without cancellation. A beta of 0 is passed as log_beta = -infinity.
 RN_INLINE float bias_correction(float log_beta, float t) { return -expm1f(t * log_beta); }
 
+RN_INLINE StepConstants step_constants(const Optimizer& op) {
+  return {*op.lr, op.correction1 ? 1.0f / *op.correction1 : 1.0f,
+          op.correction2 ? 1.0f / *op.correction2 : 1.0f};
+}
+
 // The new weight; the moments are replaced.
 RN_INLINE float updated(const Optimizer& op, const StepConstants& step, float w, float g,
                         Moments& moments, bool decays) {
@@ -31,8 +37,7 @@ RN_INLINE float updated(const Optimizer& op, const StepConstants& step, float w,
     if (op.rule == kAdam) g += decay * w;
     moments.m = op.beta1 * moments.m + op.rest1 * g;
     moments.v = op.beta2 * moments.v + op.rest2 * (g * g);
-    float direction =
-        (moments.m / step.correction1) / (sqrtf(moments.v / step.correction2) + op.eps);
+    float direction = moments.m * step.unbias1 / (sqrtf(moments.v * step.unbias2) + op.eps);
     if (op.rule == kAdamW) direction += decay * w;
     return w - step.lr * direction;
   }

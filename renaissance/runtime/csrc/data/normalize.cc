@@ -87,14 +87,69 @@ __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))) int64_t half_avx51
 
 #endif
 
+#if defined(__x86_64__)
+
+// Four RGB pixels at a time into RGB0, in order or reversed; returns how many pixels are done. Reads
+// 16 bytes for each 12, so the pixels at the row's end (in order) or begin (reversed) are left over.
+__attribute__((target("avx2"))) int32_t widen_avx2(const uint8_t* row, int32_t w, bool flip,
+                                                   uint8_t* out) {
+  const char skip = -128;
+  const __m128i forward =
+      _mm_setr_epi8(0, 1, 2, skip, 3, 4, 5, skip, 6, 7, 8, skip, 9, 10, 11, skip);
+  const __m128i backward =
+      _mm_setr_epi8(9, 10, 11, skip, 6, 7, 8, skip, 3, 4, 5, skip, 0, 1, 2, skip);
+  int32_t x = 0;
+  if (!flip) {
+    for (; x + 6 <= w; x += 4)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 4 * x),
+                       _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(
+                                            row + 3 * x)),
+                                        forward));
+    return x;
+  }
+  for (; x < 4 && x < w; ++x) {
+    const uint8_t* pixel = row + 3 * (w - 1 - x);
+    const uint8_t wide[4] = {pixel[0], pixel[1], pixel[2], 0};
+    std::memcpy(out + 4 * x, wide, 4);
+  }
+  for (; x + 4 <= w; x += 4)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 4 * x),
+                     _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(
+                                          row + 3 * (w - 4 - x))),
+                                      backward));
+  return x;
+}
+
+#endif
+
+template <int C, int O>
+void lay_out_fixed(const uint8_t* row, int32_t first, int32_t w, bool flip, uint8_t* out) {
+  out += first * O;
+  for (int32_t x = first; x < w; ++x, out += O) {
+    const uint8_t* pixel = row + (flip ? w - 1 - x : x) * C;
+    uint8_t wide[O] = {};
+    for (int k = 0; k < C; ++k) wide[k] = pixel[k];
+    std::memcpy(out, wide, O);
+  }
+}
+
 // Flips a row and widens it to the output's channels; what is added is 0 and ends up as 0.
 void lay_out(const uint8_t* row, int32_t w, int32_t channels, int32_t out_channels, bool flip,
-             uint8_t* out) {
-  for (int32_t x = 0; x < w; ++x) {
+             bool vectors, uint8_t* out) {
+  int32_t first = 0;
+#if defined(__x86_64__)
+  if (vectors && channels == 3 && out_channels == 4) first = widen_avx2(row, w, flip, out);
+#else
+  (void)vectors;
+#endif
+  if (channels == 1 && out_channels == 1) return lay_out_fixed<1, 1>(row, first, w, flip, out);
+  if (channels == 1 && out_channels == 4) return lay_out_fixed<1, 4>(row, first, w, flip, out);
+  if (channels == 3 && out_channels == 3) return lay_out_fixed<3, 3>(row, first, w, flip, out);
+  if (channels == 3 && out_channels == 4) return lay_out_fixed<3, 4>(row, first, w, flip, out);
+  for (int32_t x = 0; x < w; ++x, out += out_channels) {
     const uint8_t* pixel = row + (flip ? w - 1 - x : x) * channels;
     for (int32_t k = 0; k < channels; ++k) out[k] = pixel[k];
     for (int32_t k = channels; k < out_channels; ++k) out[k] = 0;
-    out += out_channels;
   }
 }
 
@@ -202,7 +257,7 @@ void Normalizer::run(const uint8_t* image, int32_t h, int32_t w, const Finish& f
     for (int32_t y = 0; y < h; y += group) {
       const int32_t number = std::min(group, h - y);
       for (int32_t r = 0; r < number; ++r)
-        lay_out(image + (y + r) * in_row, w, channels, out_channels, finish.flip,
+        lay_out(image + (y + r) * in_row, w, channels, out_channels, finish.flip, isa != kScalar,
                 rows.data() + r * out_row);
       flat(rows.data(), number * out_row, place + y * out_row * element_bytes());
     }

@@ -50,13 +50,14 @@ class Call {
   T attribute(const char* name) {
     auto value = attrs_.get<T>(name);
     if (value.has_value()) return *value;
-    problem_ = std::string("attribute ") + name + ": " + value.error().message();
+    if (problem_.empty())  // the first problem is the one to tell
+      problem_ = std::string("attribute ") + name + ": " + value.error().message();
     return T{};
   }
 
   template <class T>
   T* fail(const char* what) {
-    problem_ = std::string("the call ") + what;
+    if (problem_.empty()) problem_ = std::string("the call ") + what;
     return nullptr;
   }
 

@@ -44,8 +44,7 @@ void run(const Accumulate& op) {
 
 void run(const Optimizer& op) {
   if (*op.flag) return;
-  StepConstants constants = {*op.lr, op.correction1 ? *op.correction1 : 1.0f,
-                             op.correction2 ? *op.correction2 : 1.0f};
+  StepConstants constants = step_constants(op);
   for (Index i = 0; i < op.count; ++i) {
     Moments moments = {op.m ? op.m[i] : 0.0f, op.v ? op.v[i] : 0.0f};
     bool decays = i >= op.decay_from;

@@ -67,7 +67,7 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     ((float*)(c.work + tables.layout.dbias[kLayers]))[i] = 0.0f;
   fence_async_global();
   team_sync();
-  if (c.thread == 0) signal(counters + kWeights, 1), signal(counters + kOthers, 1);
+  if (c.thread == 0) signal(counters + kWeights, 1);
 
   int set = 0;
   Word y[kLayers][2][2];
@@ -108,41 +108,38 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     stamp(c, 16);
     backward_from<kLayers - 1>(c, a, step, y, meanwhile);
     if (c.thread == 0) barrier_arrive(c.shared + kDoneBarrier);
-    if (c.rank == 0) report(c, a, loss, label, real);
-    stamp(c, 12);
 
     Byte* proposed = c.work + (set ? tables.layout.weights[0] : tables.layout.weights[1]);
     const Rates r = load_rates(c.shared, c.parity);
     Word flag = 0;
     {
       float sum[kOtherColumns][4];
-#pragma unroll
-      for (int j = 0; j < kOtherColumns; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
+      clear(sum);
 #pragma unroll
       for (int i = 0; i < kOtherParts; ++i) {
         const Word at = c.shared + part_place(i);
         barrier_wait(full(c, kSchedule.other + i), c.parity);
         if (other_layer)
-          accumulate<kOtherColumns, 1024>(c, part_groups(i) / 2, at, at + (1 + (c.warp >> 2)) * part_groups(i) * 1024, sum);
+          accumulate<kOtherColumns, 1024>(part_groups(i) / 2, at, at + (1 + (c.warp >> 2)) * part_groups(i) * 1024, sum);
         __syncwarp();
         if (i == 1 && c.lane == 0) barrier_arrive(empty(c, kSchedule.other + 1));
       }
       stamp(c, 13);
-      if (other_layer) flag = other.round(sum, flag);
+      if (other_layer) {
+        flag = other.round(sum, flag);
+        other.propose<true>(a, r, proposed);
+      }
+      stamp(c, 14);
+      if (c.rank == 0) report(c, a, loss, label, real);
     }
     {
       float sum[kFirstColumns][4];
-#pragma unroll
-      for (int j = 0; j < kFirstColumns; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
+      clear(sum);
       barrier_wait(full(c, kSchedule.first_input), c.parity);
       barrier_wait(full(c, kSchedule.first), c.parity);
       stamp(c, 15);
       if (has_first)
-        accumulate<kFirstColumns, kInputSlab * 16>(c, kWgradSteps, c.shared + kRing,
+        accumulate<kFirstColumns, kInputSlab * 16>(kWgradSteps, c.shared + kRing,
                                                    c.shared + kAreaB + (c.warp >> 2) * kInputSlab * 8, sum);
       stamp(c, 20);
       if (has_first) {
@@ -155,12 +152,6 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     const bool bad = team_any((flag & 0x7fff7fffu) != 0);
     if (c.thread == 0) signal(counters + kWeights, 1 | (Long)bad << 32);
     stamp(c, 22);
-    // The first layer's weights are under way to the next step; the others have until it is done.
-    if (other_layer) other.propose<true>(a, r, proposed);
-    fence_async_global();
-    team_sync();
-    if (c.thread == 0) signal(counters + kOthers, 1);
-    stamp(c, 23);
   }
   first.store(a);
   other.store(a);
@@ -203,6 +194,8 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
     barrier_init(c.shared + kSpareBarrier, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
+  if (c.thread < 32) store_shared_word(c.shared + kZero + c.thread * 4, 0);
+  fence_async_shared();
   __syncthreads();
   cluster_sync();  // peers write into this block's shared memory and barriers
 
@@ -211,12 +204,12 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
     compute(c, a, counters, layer, n, k, has_first);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (c.warp == 8) feed_weights(c, a, counters);
+    if (c.warp == 8) feed_weights(c, a);
     else if (c.warp == 9) keep_scalars(c, a, counters, sources, has_first);
     else shape_batches_and_keep_biases(c, a, counters, c.thread - 320);
   }
   __syncwarp();
   cluster_sync();
   if (c.thread == 0 && atomicAdd(counters + kExit, 1ull) == kBlocks - 1)  // ready for the next launch
-    for (int i = 0; i < 6; ++i) counters[16 * i] = 0;
+    for (int i = 0; i < 5; ++i) counters[16 * i] = 0;
 }

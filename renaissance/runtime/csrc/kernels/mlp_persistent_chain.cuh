@@ -7,6 +7,7 @@
 
 #include "mlp_persistent_device.cuh"
 #include "mlp_persistent_plan.cuh"
+#include "mlp_persistent_wgmma.cuh"
 
 namespace rn {
 namespace mlp {
@@ -51,63 +52,113 @@ RN_DEVICE int tensor_place(int groups, int row, int feature) {
          (feature & 7) * 2;
 }
 
-// Accumulates this warp's share of features x rows. Weights stream through the ring copy by copy;
-// the K steps go round the warps, so that every copy is used by all of them at once.
-template <int kTiles, int kWarpTiles, bool kBackward, int kSteps, int kStepsPerCopy, int kSlabA, int kSlabB>
-RN_DEVICE void multiply(const Context& c, int first_copy, Word operand,
-                        float (&sum)[kWarpTiles][kRowGroups][4]) {
-  constexpr int kSplit = k_split(kTiles), kRowA = kSlabA / 8 * 128, kRowB = kSlabB / 8 * 128;
-  const int mine = kSplit == 4 ? c.warp >> 1 : c.warp, first_tile = kSplit == 4 ? (c.warp & 1) * kWarpTiles : 0;
-  const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
-  const Word lane_a = kBackward ? high * kRowA + odd * 128 + row + first_tile * 256
-                                : odd * kRowA + high * 128 + row + first_tile * 2 * kRowA;
-  const Word lane_b = operand + high * kRowB + odd * 128 + row;
-#pragma unroll
-  for (int i = 0; i < kWarpTiles; ++i)
-#pragma unroll
-    for (int r = 0; r < kRowGroups; ++r)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[i][r][e] = 0.0f;
-  // Not unrolled: code that runs once a step is fetched anew each time, and fetching is what it costs.
+// A product's weights stream through the ring copy by copy; kSlab: columns of a slab of each operand.
+template <int kTiles_, bool kBackward_, int kSteps_, int kStepsPerCopy_, int kSlabA_, int kSlabB_>
+struct Product {
+  static constexpr int kTiles = kTiles_, kSteps = kSteps_, kStepsPerCopy = kStepsPerCopy_, kSplit = k_split(kTiles_);
+  static constexpr int kCopies = kSteps / kStepsPerCopy, kSlabA = kSlabA_, kSlabB = kSlabB_;
+  static constexpr int kRowA = kSlabA / 8 * 128, kRowB = kSlabB / 8 * 128;  // bytes of eight rows
+  static constexpr bool kBackward = kBackward_;
+
+  // Where K step `inner` of a copy, and step `step` of the whole, begin.
+  RN_DEVICE static int weight_at(int inner) {
+    return kBackward ? inner * 2 * kRowA : inner * 16 / kSlabA * 2 * kTiles * kRowA + inner * 16 % kSlabA * 16;
+  }
+  RN_DEVICE static int tensor_at(int step) {
+    return step * 16 / kSlabB * kRowGroups * kRowB + step * 16 % kSlabB * 16;
+  }
+};
+
+RN_DEVICE void done_with(const Context& c, int copy) {
+  __syncwarp();
+  if (c.lane == 0) barrier_arrive(empty(c, copy));
+}
+
+// 64 features: the two warpgroups take the K steps in turn.
+template <class P>
+RN_DEVICE void multiply_wide(const Context& c, int first_copy, Word operand, float (&sum)[kRowGroups][4]) {
+  const int group = __shfl_sync(~0u, c.warp >> 2, 0);  // so that the compiler sees one path per warp
 #pragma unroll 1
-  for (int copy = 0; copy < kSteps / kStepsPerCopy; ++copy) {
-    const Word place = c.shared + tables.schedule.at[first_copy + copy].place + lane_a;
-    const int start = copy * kStepsPerCopy;
+  for (int copy = 0; copy < P::kCopies; ++copy) {
+    const Word place = c.shared + tables.schedule.at[first_copy + copy].place;
     barrier_wait(full(c, first_copy + copy), c.parity);
+    wgmma_fence();
+    const int start = copy * P::kStepsPerCopy, odd = (start + group) & 1;
 #pragma unroll
-    for (int i = 0; i < (kStepsPerCopy + kSplit - 1) / kSplit; ++i) {
-      const int inner = kStepsPerCopy % kSplit == 0 ? mine + i * kSplit : ((mine - start) & (kSplit - 1)) + i * kSplit;
-      if (kStepsPerCopy % kSplit != 0 && inner >= kStepsPerCopy) continue;
-      const int feature = (start + inner) * 16, local = inner * 16;
-      Word b[kRowGroups / 2][4];
-#pragma unroll
-      for (int r = 0; r < kRowGroups / 2; ++r)
-        load_blocks(b[r], lane_b + (feature / kSlabB * kRowGroups + 2 * r) * kRowB + feature % kSlabB * 16);
-#pragma unroll
-      for (int t = 0; t < kWarpTiles; ++t) {
-        Word a[4];
-        if (kBackward)
-          load_blocks_transposed(a, place + inner * 2 * kRowA + t * 256);
-        else
-          load_blocks(a, place + local / kSlabA * 2 * kTiles * kRowA + local % kSlabA * 16 + t * 2 * kRowA);
-#pragma unroll
-        for (int r = 0; r < kRowGroups; ++r) multiply_add(sum[t][r], a, b[r / 2][r % 2 * 2], b[r / 2][r % 2 * 2 + 1]);
-      }
+    for (int i = 0; i < (P::kStepsPerCopy + 1) / 2; ++i) {
+      const int inner = 2 * i + odd;
+      // No branch between products: where a group has one step less, its last one is with zeros.
+      const bool none = P::kStepsPerCopy % 2 != 0 && inner >= P::kStepsPerCopy;
+      const Long x = matrix(operand + P::tensor_at(start + inner), P::kRowB, 128), zero = matrix(c.shared + kZero, 0, 0);
+      const Word at = place + (none ? 0 : P::weight_at(inner));
+      Wgmma<kRowGroups, P::kBackward, 0>::add(sum, P::kBackward ? matrix(at, 128, P::kRowA) : matrix(at, P::kRowA, 128),
+                                              none ? zero : x);
     }
-    __syncwarp();
-    if (c.lane == 0) barrier_arrive(empty(c, first_copy + copy));
+    wgmma_commit();
+    if (copy > 0) {
+      wgmma_wait<1>();
+      done_with(c, first_copy + copy - 1);
+    }
+  }
+  wgmma_wait<0>();
+  done_with(c, first_copy + P::kCopies - 1);
+}
+
+// Fewer features: every warp computes all of them, for every eighth K step. The fragments of a step
+// are read while the products of the step before run.
+template <class P>
+RN_DEVICE void multiply_narrow(const Context& c, int first_copy, Word operand, float (&sum)[P::kTiles][kRowGroups][4]) {
+  constexpr int kEach = (P::kStepsPerCopy + 7) / 8, kMine = P::kCopies * kEach;  // steps of a copy, of all
+  const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
+  const Word lane_a = c.shared + (P::kBackward ? high * P::kRowA + odd * 128 : odd * P::kRowA + high * 128) + row;
+  const Word lane_b = operand + high * P::kRowB + odd * 128 + row;
+  Word a[2][P::kTiles][4], b[2][kRowGroups / 2][4];
+  auto fetch = [&](int i, int slot) {
+    const int copy = i / kEach, start = copy * P::kStepsPerCopy;
+    const int inner = ((c.warp - start) & 7) + i % kEach * 8;
+    if (i % kEach == 0) barrier_wait(full(c, first_copy + copy), c.parity);
+    if (P::kStepsPerCopy % 8 != 0 && inner >= P::kStepsPerCopy) {
+#pragma unroll
+      for (int t = 0; t < P::kTiles; ++t) a[slot][t][0] = a[slot][t][1] = a[slot][t][2] = a[slot][t][3] = 0;
+#pragma unroll
+      for (int r = 0; r < kRowGroups / 2; ++r) b[slot][r][0] = b[slot][r][1] = b[slot][r][2] = b[slot][r][3] = 0;
+      return;
+    }
+    const Word place = lane_a + tables.schedule.at[first_copy + copy].place + P::weight_at(inner);
+#pragma unroll
+    for (int r = 0; r < kRowGroups / 2; ++r) load_blocks(b[slot][r], lane_b + P::tensor_at(start + inner) + 2 * r * P::kRowB);
+#pragma unroll
+    for (int t = 0; t < P::kTiles; ++t)
+      if (P::kBackward)
+        load_blocks_transposed(a[slot][t], place + t * 256);
+      else
+        load_blocks(a[slot][t], place + t * 2 * P::kRowA);
+  };
+  fetch(0, 0);
+#pragma unroll
+  for (int i = 0; i < kMine; ++i) {
+    if (i + 1 < kMine) fetch(i + 1, (i + 1) & 1);
+#pragma unroll
+    for (int t = 0; t < P::kTiles; ++t)
+#pragma unroll
+      for (int r = 0; r < kRowGroups; ++r)
+        multiply_add(sum[t][r], a[i & 1][t], b[i & 1][r / 2][r % 2 * 2], b[i & 1][r / 2][r % 2 * 2 + 1]);
+    if (i % kEach == kEach - 1) done_with(c, first_copy + i / kEach);
   }
 }
 
-template <int kTiles, int kWarpTiles>
-RN_DEVICE void spread_partials(const Context& c, Word scratch, const float (&sum)[kWarpTiles][kRowGroups][4]) {
-  constexpr int kSplit = k_split(kTiles);
-  const int mine = kSplit == 4 ? c.warp >> 1 : c.warp, first_tile = kSplit == 4 ? (c.warp & 1) * kWarpTiles : 0;
+template <int kCount>
+RN_DEVICE void clear(float (&sum)[kCount][4]) {
 #pragma unroll
-  for (int t = 0; t < kWarpTiles; ++t)
+  for (int i = 0; i < kCount; ++i) sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;
+}
+
+// One 16-feature tile of a share of K.
+template <int kTiles>
+RN_DEVICE void spread_partials(const Context& c, Word scratch, int share, int tile, const float (&sum)[kRowGroups][4]) {
 #pragma unroll
-    for (int r = 0; r < kRowGroups; ++r)
-      store_shared4(scratch + (((mine * kTiles + first_tile + t) * kRowGroups + r) * 32 + c.lane) * 16, sum[t][r]);
+  for (int r = 0; r < kRowGroups; ++r)
+    store_shared4(scratch + (((share * kTiles + tile) * kRowGroups + r) * 32 + c.lane) * 16, sum[r]);
 }
 
 template <int kTiles>
@@ -131,24 +182,23 @@ RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int wh
   constexpr bool whole = tiles(l) == 4, regular = 64 % (16 * tiles(l)) == 0;
   constexpr int pieces = whole ? 1 : (regular ? kRowGroups : kRowGroups * tiles(l));
   constexpr int bytes = whole ? kRowGroups * 1024 : (regular ? tiles(l) * 256 : 256);
+  auto send = [&](int p) {
+    const int group = p % kRowGroups, feature = c.rank * 16 * tiles(l) + (regular ? 0 : p / kRowGroups * 16);
+    bulk_multicast(c.shared + place + tensor_place(kRowGroups, group * 8, feature),
+                   tensor + tensor_place(kSliceGroups, c.cluster * kRows + group * 8, feature), bytes,
+                   arrived(c, which), (1u << kGroup) - 1);
+  };
+  if (c.thread == 0) barrier_expect(arrived(c, which), act_bytes(l));
   stamp(c, mark + 0);
   fence_async_global();
-  stamp(c, mark + 1);
   fence_async_shared();  // peers will write where partial sums lay
-  stamp(c, mark + 2);
+  stamp(c, mark + 1);
   team_sync();
-  stamp(c, mark + 3);
-  if (c.lane == 0) {
-    if (c.warp == 0) barrier_expect(arrived(c, which), act_bytes(l));
-    if (l == 1 && c.warp == 7) barrier_arrive(c.shared + kSpareBarrier);
-    for (int p = c.warp; p < pieces; p += 8) {  // a warp each: one thread would start them in turn
-      const int group = p % kRowGroups;
-      const int feature = c.rank * 16 * tiles(l) + (regular ? 0 : p / kRowGroups * 16);
-      bulk_multicast(c.shared + place + tensor_place(kRowGroups, group * 8, feature),
-                     tensor + tensor_place(kSliceGroups, c.cluster * kRows + group * 8, feature), bytes,
-                     arrived(c, which), (1u << kGroup) - 1);
-    }
-  }
+  stamp(c, mark + 2);
+  if (c.lane == 0 && c.warp < pieces) send(c.warp);  // a warp each: one thread would start them in turn
+  if (pieces > 8 && c.lane == 0)
+    for (int p = c.warp + 8; p < pieces; p += 8) send(p);
+  if (l == 1 && c.thread == 224) barrier_arrive(c.shared + kSpareBarrier);
   __syncwarp();
 }
 
@@ -160,17 +210,28 @@ RN_DEVICE void store_tile(const Context& c, Byte* tensor, int row_group, int fea
   *(Word*)(to + 128) = high;
 }
 
-template <int kTiles, int kWarpTiles, bool kBackward, int kSteps, int kStepsPerCopy, int kSlabA, int kSlabB>
+// Returns where the partial sums lie.
+template <class P>
 RN_DEVICE Word product(const Context& c, int first_copy, int operand, int bytes) {
-  float sum[kWarpTiles][kRowGroups][4];
-  multiply<kTiles, kWarpTiles, kBackward, kSteps, kStepsPerCopy, kSlabA, kSlabB>(
-      c, first_copy, c.shared + operand, sum);
-  if (kTiles == 2) stamp(c, kBackward ? 41 : 31);
-  const int scratch = scratch_for(operand, bytes, scratch_bytes(kTiles));
-  if (scratch == operand) team_sync();
-  spread_partials<kTiles, kWarpTiles>(c, c.shared + scratch, sum);
+  const int scratch = scratch_for(operand, bytes, scratch_bytes(P::kTiles));
+  if constexpr (P::kTiles == 4) {
+    float sum[kRowGroups][4];
+    clear(sum);
+    multiply_wide<P>(c, first_copy, c.shared + operand, sum);
+    if (scratch == operand) team_sync();
+    spread_partials<4>(c, c.shared + scratch, c.warp >> 2, c.warp & 3, sum);
+  } else {
+    float sum[P::kTiles][kRowGroups][4];
+#pragma unroll
+    for (int t = 0; t < P::kTiles; ++t) clear(sum[t]);
+    multiply_narrow<P>(c, first_copy, c.shared + operand, sum);
+    if (P::kTiles == 2) stamp(c, P::kBackward ? 41 : 31);
+    if (scratch == operand) team_sync();
+#pragma unroll
+    for (int t = 0; t < P::kTiles; ++t) spread_partials<P::kTiles>(c, c.shared + scratch, c.warp, t, sum[t]);
+  }
   team_sync();
-  if (kTiles == 2) stamp(c, kBackward ? 42 : 32);
+  if (P::kTiles == 2) stamp(c, P::kBackward ? 42 : 32);
   return c.shared + scratch;
 }
 
@@ -180,8 +241,8 @@ RN_DEVICE void forward(const Context& c, Word (&y)[2][2]) {
   constexpr int T = tiles(l);
   if (l > 1) barrier_wait(arrived(c, l - 1), c.parity);
   if (l == 2) stamp(c, 30);
-  const Word scratch = product<T, T == 4 ? 2 : T, false, width(l - 1) / 16, forward_steps(l), weight_slab(l),
-                               slab(l - 1)>(c, kSchedule.forward[l], y_place(l - 1), act_bytes(l - 1));
+  typedef Product<T, false, width(l - 1) / 16, forward_steps(l), weight_slab(l), slab(l - 1)> P;
+  const Word scratch = product<P>(c, kSchedule.forward[l], y_place(l - 1), act_bytes(l - 1));
   if (l == 1) barrier_wait(c.shared + kBiasBarrier, c.parity);
 #pragma unroll
   for (int i = 0; i < tiles_of_warp<T>(); ++i) {
@@ -209,8 +270,8 @@ RN_DEVICE void backward(const Context& c, const Word (&y)[2][2]) {
   constexpr int T = tiles(l - 1);
   if (l < kLayers - 1) barrier_wait(arrived(c, 8 + l), c.parity);
   if (l == 2) stamp(c, 50);
-  const Word scratch = product<T, T == 4 ? 2 : T, true, width(l) / 16, dgrad_steps(l), weight_slab(l), slab(l)>(
-      c, kSchedule.dgrad[l], dy_place(l), act_bytes(l));
+  typedef Product<T, true, width(l) / 16, dgrad_steps(l), weight_slab(l), slab(l)> P;
+  const Word scratch = product<P>(c, kSchedule.dgrad[l], dy_place(l), act_bytes(l));
   Byte* tensor = c.work + tables.layout.dy[l - 1];
   float* sums = (float*)(c.work + tables.layout.dbias[l - 1]);
 #pragma unroll

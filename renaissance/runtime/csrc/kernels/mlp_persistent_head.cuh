@@ -200,7 +200,7 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label,
       for (int r = 0; r < kRowGroups; ++r) multiply_add(sum[0][r], w, b[r / 2][r % 2 * 2], b[r / 2][r % 2 * 2 + 1]);
     }
   }
-  spread_partials<1, 1>(c, scratch, sum);
+  spread_partials<1>(c, scratch, c.warp, 0, sum[0]);
   barrier_wait(c.shared + kRatesBarrier, c.parity);
   const float scale = load_shared(c.shared + kRates + c.parity * 32 + 28);
   team_sync();

@@ -9,8 +9,7 @@
 namespace rn {
 namespace mlp {
 
-constexpr int kDeep = 0, kFirst = 16, kInput = 32, kWeights = 48, kOthers = 64, kExit = 80;  // counters,
-// 128 B apart
+constexpr int kDeep = 0, kFirst = 16, kInput = 32, kWeights = 48, kExit = 64;  // counters, 128 B apart
 
 struct Sources { int gradient, input; };  // of the slot 1 tile, byte offsets in `work`; -1: no tile
 
@@ -23,22 +22,16 @@ RN_DEVICE void copy(const Context& c, int i, const Byte* from, int stride, int p
 }
 
 // Weights for the products of a step, as room for them comes free.
-RN_DEVICE void feed_weights(const Context& c, const Arguments& a, const Long* counters) {
+RN_DEVICE void feed_weights(const Context& c, const Arguments& a) {
   int set = 0;
-  Word refused = 0;
   for (int step = 0; step < a.steps; ++step) {
-    const Word bad = (Word)(wait_for(counters + kWeights, 2 * kBlocks * (step + 1)) >> 32);
-    if (step > 0 && bad == refused) set ^= 1;
-    refused = bad;
+    barrier_wait(c.shared + kVoteBarrier, step & 1);
+    if (load_shared_word(c.shared + kVote + (step & 1) * 4)) set ^= 1;
     fence_async_global();
     const Byte* weights = c.work + (set ? tables.layout.weights[1] : tables.layout.weights[0]);
 #pragma unroll 1
     for (int i = 0; i < kSchedule.weights; ++i) {
       const Copies& now = tables.schedule.at[i];
-      if (i == kSchedule.other_weights) {
-        wait_for(counters + kOthers, kBlocks * (step + 1));
-        fence_async_global();
-      }
       const Byte* from = weights + now.source + c.rank * now.rank_stride;
       if (now.after >= 0) barrier_wait(empty(c, now.after), step & 1);
       if (now.after == -2) barrier_wait(c.shared + kSpareBarrier, step & 1);

@@ -98,7 +98,7 @@ constexpr int kOtherTiles = first_tile(kLayers + 1);
 RN_CONSTANT int largest(int a, int b) { return a > b ? a : b; }
 RN_CONSTANT int act_bytes(int l) { return kRows * width(l) * 2; }
 // Warps share a product by 16-feature tiles and by K; the partial sums over K meet in scratch.
-RN_CONSTANT int k_split(int tiles) { return tiles == 4 ? 4 : 8; }
+RN_CONSTANT int k_split(int tiles) { return tiles == 4 ? 2 : 8; }  // 64 features: wgmma, a warpgroup each
 RN_CONSTANT int scratch_bytes(int tiles) { return k_split(tiles) * tiles * kRowGroups * 512; }
 constexpr int kHeadScratch = scratch_bytes(1);
 // A holds the input and even layers, B odd ones; gradients take the area their own layer does not.
@@ -138,7 +138,7 @@ constexpr int kVoteBarrier = kArrived + 16 * 8, kRatesBarrier = kVoteBarrier + 8
 constexpr int kBiasBarrier = kRatesBarrier + 8, kDeepBarrier = kBiasBarrier + 8;
 constexpr int kDoneBarrier = kDeepBarrier + 8, kSpareBarrier = kDoneBarrier + 8;
 constexpr int kVote = kSpareBarrier + 8, kRates = kVote + 16, kHeadRows = kRates + 64;
-constexpr int kLogitGradient = round_up(kHeadRows + 8 * 16, 128);
+constexpr int kZero = round_up(kHeadRows + 8 * 16, 128), kLogitGradient = kZero + 128;
 constexpr int kBias = kLogitGradient + kRows * 32;  // w, m, v of the features this block computes
 RN_CONSTANT int bias_place(int l) {
   int n = 0;
@@ -160,8 +160,7 @@ struct Copies {  // one barrier: `pieces` runs of `bytes`
 };
 struct Schedule {
   Copies at[kMaximumCopies];
-  int weights;       // the ring's copies are [0, weights)
-  int other_weights;  // and from here on not of the first layer
+  int weights;  // the ring's copies are [0, weights)
   int forward[kMaximumLayers + 1], dgrad[kMaximumLayers + 1], head, other, first_input, first, next, count;
 };
 RN_CONSTANT int forward_slab_bytes(int l) { return 2 * tiles(l) * weight_slab(l) * 16; }
@@ -216,7 +215,7 @@ RN_CONSTANT Schedule make_schedule() {
     for (int i = 0; i < width(l) / 16 / dgrad_steps(l); ++i)
       s.at[n++] = {kDgrad, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1};
   }
-  s.weights = n, s.other_weights = kLayers > 2 ? s.forward[2] : s.head;
+  s.weights = n;
   // Two copies for the second layer lie where the input was, behind the second layer's output: they
   // are there before the ring has room for them.
   if (kLayers > 2) {

@@ -51,8 +51,7 @@ __device__ __forceinline__ void update(const Optimizer& op, const StepConstants&
 // raw and a need decay_from to be a multiple of four: regions begin at 64 elements.
 extern "C" __global__ void __launch_bounds__(256) optimizer_kernel(const Optimizer op) {
   if (*op.flag) return;
-  StepConstants step = {*op.lr, op.correction1 ? *op.correction1 : 1.0f,
-                        op.correction2 ? *op.correction2 : 1.0f};
+  StepConstants step = step_constants(op);
   float inverse = op.loss_scale ? 1.0f / *op.loss_scale : 1.0f;
   for (Index i = thread_index() * 4; i < op.count; i += thread_count() * 4) {
     if (i + 4 <= op.count)

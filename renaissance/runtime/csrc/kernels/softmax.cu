@@ -1,5 +1,6 @@
-// Softmax cross entropy: a warp a row. Rows leave loss and hits in workspace; they are summed in a
-// fixed order by the same block if it is the only one, else by a second kernel.
+// Softmax cross entropy: a warp a row, or with up to 32 classes a thread a row, its scores in
+// registers. Rows leave loss and hits in workspace; they are summed in a fixed order by the same block
+// if it is the only one, else by a second kernel.
 #include "device.cuh"
 
 using namespace rn;
@@ -32,7 +33,58 @@ __device__ __forceinline__ int best_class(const Element* z, float largest, bool 
   return warp_min(best);
 }
 
-__device__ __forceinline__ void row(const SoftmaxCrossEntropy& op, Index n, float factor) {
+__device__ __forceinline__ void store_row(const SoftmaxCrossEntropy& op, Index n, float loss,
+                                          bool counts, int beaten_by) {
+  op.rows[n] = loss;
+  op.rows[op.n + n] = counts && beaten_by < 1 ? 1.0f : 0.0f;
+  op.rows[2 * op.n + n] = counts && beaten_by < 5 ? 1.0f : 0.0f;
+}
+
+__device__ __forceinline__ float target_of(const SoftmaxCrossEntropy& op, int k, int label) {
+  return (k == label ? 1.0f - op.smoothing : 0.0f) + op.smoothing / static_cast<float>(RN_K);
+}
+
+__device__ __forceinline__ float loss_of(const SoftmaxCrossEntropy& op, float sum, float own,
+                                         float smooth) {
+  float loss = logf(sum) - (1.0f - op.smoothing) * own;
+  return op.smoothing != 0.0f ? loss - op.smoothing / static_cast<float>(RN_K) * smooth : loss;
+}
+
+__device__ __forceinline__ void row_of_thread(const SoftmaxCrossEntropy& op, Index n, float factor) {
+  constexpr int kClasses = RN_K <= 32 ? RN_K : 1;  // the other form is never run
+  const Element* logits = static_cast<const Element*>(op.logits) + n * RN_K;
+  int label = op.labels[n], nans = 0, best = 0, beaten_by = 0;
+  bool known = label >= 0 && label < RN_K;
+  float z[kClasses], largest = -infinity(), own = 0.0f, sum = 0.0f, smooth = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kClasses; ++k) {
+    z[k] = widen(logits[k]);
+    if (nans == 0 && (is_nan(z[k]) || z[k] > largest)) best = k;
+    nans += is_nan(z[k]);
+    largest = fmaxf(largest, z[k]);
+    if (k == label) own = z[k];
+  }
+#pragma unroll
+  for (int k = 0; k < kClasses; ++k) {
+    beaten_by += z[k] > own || (z[k] == own && k < label);
+    z[k] -= largest;
+    smooth += z[k];
+    sum += expf(z[k]);
+  }
+  if (op.predicted) op.predicted[n] = best;
+  float loss = known ? loss_of(op, sum, own - largest, smooth) : not_a_number();
+  store_row(op, n, loss, known && nans == 0, beaten_by);
+  if (!op.dlogits) return;
+  Gradient* dz = static_cast<Gradient*>(op.dlogits) + n * RN_K;
+  float inverse = 1.0f / sum;
+#pragma unroll
+  for (int k = 0; k < kClasses; ++k) {
+    float gradient = (expf(z[k]) * inverse - target_of(op, k, label)) * factor;
+    dz[k] = narrow<Gradient>(known ? gradient : 0.0f);
+  }
+}
+
+__device__ __forceinline__ void row_of_warp(const SoftmaxCrossEntropy& op, Index n, float factor) {
   const Element* z = static_cast<const Element*>(op.logits) + n * RN_K;
   int lane = threadIdx.x % 32, label = op.labels[n];
   bool known = label >= 0 && label < RN_K;
@@ -55,20 +107,14 @@ __device__ __forceinline__ void row(const SoftmaxCrossEntropy& op, Index n, floa
     if (lane == 0) op.predicted[n] = best;
   }
   if (lane == 0) {
-    float loss = logf(sum) - (1.0f - op.smoothing) * (own - largest);
-    if (op.smoothing != 0.0f) loss -= op.smoothing / static_cast<float>(RN_K) * smooth;
-    bool counts = known && nans == 0;
-    op.rows[n] = known ? loss : not_a_number();
-    op.rows[op.n + n] = counts && beaten_by < 1 ? 1.0f : 0.0f;
-    op.rows[2 * op.n + n] = counts && beaten_by < 5 ? 1.0f : 0.0f;
+    float loss = known ? loss_of(op, sum, own - largest, smooth) : not_a_number();
+    store_row(op, n, loss, known && nans == 0, beaten_by);
   }
   if (!op.dlogits) return;
   Gradient* dz = static_cast<Gradient*>(op.dlogits) + n * RN_K;
   for (int k = lane; k < RN_K; k += 32) {
-    float target =
-        (k == label ? 1.0f - op.smoothing : 0.0f) + op.smoothing / static_cast<float>(RN_K);
-    float gradient = known ? (expf(widen(z[k]) - largest) / sum - target) * factor : 0.0f;
-    dz[k] = narrow<Gradient>(gradient);
+    float gradient = (expf(widen(z[k]) - largest) / sum - target_of(op, k, label)) * factor;
+    dz[k] = narrow<Gradient>(known ? gradient : 0.0f);
   }
 }
 
@@ -87,8 +133,12 @@ __device__ __forceinline__ void add_rows(const SoftmaxCrossEntropy& op) {
 extern "C" __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(const SoftmaxCrossEntropy op) {
   float factor = (op.loss_scale ? *op.loss_scale : 1.0f) / static_cast<float>(op.n);
-  Index warps = thread_count() / 32;
-  for (Index n = thread_index() / 32; n < op.n; n += warps) row(op, n, factor);
+  if (RN_K <= 32) {
+    for (Index n = thread_index(); n < op.n; n += thread_count()) row_of_thread(op, n, factor);
+  } else {
+    Index warps = thread_count() / 32;
+    for (Index n = thread_index() / 32; n < op.n; n += warps) row_of_warp(op, n, factor);
+  }
   if (gridDim.x > 1) return;
   __syncthreads();
   add_rows(op);
