@@ -265,7 +265,7 @@ def test_every_instruction_set_gives_the_tables_bits(preset, dtype, channels, in
     if len(preset.mean) > channels:
         pytest.skip("a normalisation for more channels")
     table = preset.table(channels, dtype)
-    for out_channels in (channels, 4):
+    for out_channels in (channels, 4, 20):
         normalizer = native.Normalizer(
             preset, channels, np.dtype(dtype), out_channels, instruction_set
         )
