@@ -41,7 +41,7 @@ class Metrics(Mapping[str, Any]):
         if self._fetched is None:
             self._fetched = np.asarray(self.array)
         try:
-            return self._fetched[..., METRICS.index(key)]
+            return self._fetched[..., METRICS.index(key)][()]
         except ValueError:
             raise KeyError(f"metric is {key!r}, expected one of {', '.join(METRICS)}") from None
 
