@@ -1,7 +1,7 @@
 """The table of lowerings: what each layer kind computes, looked up by the kind's name.
 
-A kind that is not in the table but consists of ``parts`` is lowered through its parts, so a merged
-kind needs an entry only where a fused implementation exists.
+Only primitive kinds are in it: the reference runs a merged layer through its parts. The residual
+markers are not, since they work on the network's stack.
 """
 
 from __future__ import annotations
