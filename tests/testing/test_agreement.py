@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import renaissance as rn
+from renaissance.runtime import library
 from renaissance.testing import (
     assert_functions_agree,
     assert_lowerings_agree,
@@ -46,6 +47,12 @@ def test_a_gradient_that_differs_is_named() -> None:
 
 def test_a_lowering_agrees_with_itself() -> None:
     assert_lowerings_agree(MODEL, (5, 5, 3), 4, lowerings=("xla", "xla"), steps=2, tolerance=0.0)
+
+
+@pytest.mark.skipif(not library.status().custom_calls, reason="needs the native library")
+def test_the_fused_lowering_agrees_with_the_reference() -> None:
+    model = rn.seq(rn.flatten(), rn.fc(16), rn.relu(), rn.dropout(0.3), rn.fc(5))
+    assert_lowerings_agree(model, (4, 4, 3), 6)
 
 
 def test_programs_that_differ_are_told_apart_where_they_part() -> None:
