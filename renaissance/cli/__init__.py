@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exit_request:
         return _exit_code(exit_request)
     except (RenaissanceError, ValueError, TypeError, OSError, ImportError) as error:
-        if debug:
+        if debug or _is_our_mistake(error):
             raise
         print(f"renaissance: error: {_sentence(error)}", file=sys.stderr)
         return EXIT_ERROR
@@ -89,6 +89,11 @@ def _load(name: str, module: str) -> ModuleType:
         raise ImportError(
             f"command {name!r} needs {error.name!r}, which is not installed"
         ) from error
+
+
+def _is_our_mistake(error: Exception) -> bool:
+    """A module of the package that lacks a name is no message for a user."""
+    return isinstance(error, ImportError) and str(error.name or "").startswith("renaissance")
 
 
 def _version() -> str:

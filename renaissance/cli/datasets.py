@@ -58,11 +58,19 @@ def open_data(options: argparse.Namespace, batch: int) -> Loaders:
         "dtype": np.float16 if options.amp else np.float32,
         "workers": options.workers,
     }
-    val_batch = min(max(batch, 200), len(source.val))
+    val_batch = even_batch(len(source.val), max(batch, 200))
     return Loaders(
         data.loader(source.train, batch_size=batch, shuffle=True, transforms=train, **common),
         data.loader(source.val, batch_size=val_batch, transforms=val, **common),
     )
+
+
+def even_batch(samples: int, limit: int) -> int:
+    """A batch size up to ``limit`` that cuts ``samples`` into nearly equal batches.
+
+    Batches of one size need one executable.
+    """
+    return -(-samples // -(-samples // limit))
 
 
 def open_source(options: argparse.Namespace) -> Source:

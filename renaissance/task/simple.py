@@ -13,7 +13,7 @@ from renaissance.core.errors import ShapeError, check_int, fail
 from renaissance.core.types import DType, Phase, Region, Shape, Variant
 from renaissance.graph.computation_graph import Ref
 from renaissance.graph.memory_plan import Lifetime, MemoryPlan, Requirement, lay_out, size_slots
-from renaissance.graph.memory_plan.requirement import VariantShapes, fixed
+from renaissance.graph.memory_plan.requirement import VariantShapes
 from renaissance.graph.options import ShapeId
 from renaissance.lowering.state import ArrayState, owned
 from renaissance.runtime.executables import Executable, aot_compile
@@ -25,6 +25,11 @@ _DEFAULT_REGION = {
     DType.INT32: Region.T_TEMP_INT32,
     DType.INT8: Region.T_TEMP_INT8,
 }
+
+
+def _always(shape: tuple[int, ...]) -> Callable[[VariantShapes], tuple[int, ...]]:
+    """The shape rule of a tensor that is the same in all variants."""
+    return lambda shapes: shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ class SimpleTask(TaskBase):
         shape_id = ShapeId(1, 1, 1, 1)
         variants = (VariantShapes(Variant.TRAIN_BASE, Shape(*shape_id), {}, {}),)
         needs = [
-            Requirement(ref, dtype, fixed(*shape))
+            Requirement(ref, dtype, _always(shape))
             for ref, (shape, dtype) in self._requirements.items()
         ]
         slots = size_slots(needs, variants)

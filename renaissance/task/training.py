@@ -15,6 +15,7 @@ from renaissance.core.settings import GlobalSettings
 from renaissance.core.types import Region
 from renaissance.lowering.state import ArrayState
 from renaissance.program import Program
+from renaissance.program.metrics import Metrics
 from renaissance.task.averaging import adopt_average
 from renaissance.task.checkpoint import save_checkpoint
 from renaissance.task.evaluation import Evaluator
@@ -130,16 +131,15 @@ class Training:
         total = len(self.train)
         state = program.clear_metrics(state)
         skipped_before = _skipped(state)
-        in_flight: deque[Any] = deque()
+        in_flight: deque[Metrics] = deque()
         steps = 0
-        metrics: dict[str, Any] = {}
         self.display.open_bar(f"epoch {epoch}/{self.options.total_epochs}", total)
         started = time.perf_counter()
         for images, labels in self._batches(epoch):
             state, metrics = program.train_step(state, (images, labels))
             steps += 1
             self.steps_run += 1
-            in_flight.append(metrics["loss"])
+            in_flight.append(metrics)
             if len(in_flight) > _AHEAD:
                 in_flight.popleft().block_until_ready()
             if self.steps_run % _PROGRESS_CHECK == 0:

@@ -8,7 +8,7 @@ import signal
 
 import numpy as np
 import pytest
-from conftest import CLASSES, batches
+from small_data import CLASSES, batches
 
 import renaissance as rn
 from renaissance.core.errors import PhaseError, TrainingDiverged
@@ -16,6 +16,8 @@ from renaissance.core.settings import Settings
 from renaissance.core.types import Phase
 from renaissance.data import loader
 from renaissance.task import CompileInfo, TrainingInterrupted, load_checkpoint, read_metrics
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def convolutional():

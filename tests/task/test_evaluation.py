@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import CLASSES, batches
+from small_data import CLASSES, batches
 
 import renaissance as rn
 from renaissance.task import TTA
