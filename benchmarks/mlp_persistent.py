@@ -71,11 +71,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--wgmma", type=int, default=1, help="0: mma.sync in the weight gradients")
     parser.add_argument("--trace", action="store_true", help="clock readings within one step")
     options = parser.parse_args()
     driver = Driver()
-    program = build(WIDTHS, BATCH, rule=ADAMW, uint8=True, wgmma=options.wgmma, trace=int(options.trace))
+    program = build(WIDTHS, BATCH, rule=ADAMW, uint8=True, trace=int(options.trace))
     print(program[4])
     check(driver, program, ADAMW, 1, title="AdamW")
     check(driver, program, ADAMW, 20, title="AdamW")
@@ -115,11 +114,11 @@ def main():
         net.wait()
         trace = net.trace()
         names = {0: "vote known", 1: "y1 sent", 30: "y1 here", 31: "F2 multiplied", 32: "F2 exchanged", 33: "F2 stored",
-                 34: "fence global", 35: "fence shared", 36: "sync", 2: "y2 sent", 3: "y3 sent", 53: "y3 here",
+                 34: "fences", 35: "sync", 2: "y2 sent", 3: "y3 sent", 53: "y3 here",
                  54: "logits", 55: "softmax", 56: "dy3", 16: "head done", 41: "D3 multiplied", 42: "D3 exchanged",
-                 43: "D3 stored", 44: "fence global", 45: "fence shared", 46: "sync", 17: "dy2 sent", 50: "dy2 here",
-                 51: "D2 stored", 52: "fences", 18: "dy1 sent", 12: "report", 13: "wgrad other", 15: "dy1 of all",
-                 20: "wgrad first", 21: "proposed", 22: "signalled", 23: "all proposed", 24: "next vote"}
+                 43: "D3 stored", 44: "fences", 45: "sync", 17: "dy2 sent", 50: "dy2 here",
+                 51: "D2 stored", 52: "fences", 18: "dy1 sent", 13: "wgrad other", 14: "proposed", 15: "dy1 of all",
+                 20: "wgrad first", 21: "proposed", 22: "signalled", 24: "next vote"}
         print("clocks since the vote: all blocks, first blocks of clusters, by cluster")
         for what, name in names.items():
             at = trace[:, what] - trace[:, 0]

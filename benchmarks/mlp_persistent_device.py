@@ -75,12 +75,10 @@ class Driver:
         return t.value
 
 
-def build(widths, batch, *, rule, uint8, clusters=7, group=16, slab=112, activation=1, clip=0,
-          wgmma=1, trace=0):
+def build(widths, batch, *, rule, uint8, clusters=7, group=16, slab=112, activation=1, clip=0, trace=0):
     """The cubin, and the number of bytes of working memory (found by the host compiler)."""
     settings = {"WIDTHS": ",".join(map(str, widths)), "BATCH": batch, "GROUP": group, "CLUSTERS": clusters,
-                "INPUT_SLAB": slab, "ACTIVATION": activation, "RULE": rule, "INPUT_UINT8": int(uint8), "CLIP": clip,
-                "USE_WGMMA": wgmma, "TRACE": trace}
+                "INPUT_SLAB": slab, "ACTIVATION": activation, "RULE": rule, "INPUT_UINT8": int(uint8), "CLIP": clip, "TRACE": trace}
     text = "".join(f"#define RN_{k} {v}\n" for k, v in settings.items())
     sources = sorted(KERNELS.glob("mlp_persistent*"))
     key = hashlib.sha256("".join([text, *(s.read_text() for s in sources)]).encode()).hexdigest()[:16]

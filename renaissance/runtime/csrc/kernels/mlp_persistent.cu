@@ -29,12 +29,10 @@ RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word
 }
 template <int l, class Meanwhile>
 RN_DEVICE void backward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Meanwhile meanwhile) {
-  if constexpr (l == (kLayers > 2 ? 2 : 1)) {  // all gradients but the first layer's are in device memory
-    if (c.rank == 0) {
-      publish_logit_gradient(c);
-      fence_async_global();
-      team_sync();
-    }
+  if constexpr (l == 2) {
+    publish_head(c);
+    fence_async_global();
+    team_sync();  // all gradients but the first layer's are in device memory
     if (c.thread == 0) barrier_arrive(c.shared + kDeepBarrier);
     meanwhile(3);
   }
@@ -70,15 +68,9 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
   if (c.thread == 0) signal(counters + kWeights, 1);
 
   int set = 0;
-  Word y[kLayers][2][2];
-  const int row = c.warp * 4 + (c.lane >> 3), sample = c.cluster * kRows + row;
-  const bool real = row < kRows && sample < kBatch;
+  Word y[kLayers][2][2];  // this thread's outputs of each layer
   for (int step = 0; step <= a.steps; ++step) {
-    int label = -1;
-    if (real && step < a.steps) {
-      const long long at = (long long)step * kBatch + sample;
-      label = a.labels[a.indices ? a.indices[at] : at];
-    }
+    const Labels label = load_labels(c, a, step < a.steps ? step : step - 1);
     // Addresses are cheaper to work out again than to keep in registers from step to step.
     asm volatile("" : "+r"(c.lane), "+r"(c.warp), "+r"(c.shared), "+r"(c.rank), "+r"(c.cluster));
     c.parity = step & 1;
@@ -104,7 +96,7 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     }
     barrier_wait(full(c, kSchedule.next), c.parity);
     forward_from<1>(c, a, step, y, meanwhile);
-    const RowLoss loss = head(c, a, row, label, real);
+    const RowLoss loss = head(c, a, label);
     stamp(c, 16);
     backward_from<kLayers - 1>(c, a, step, y, meanwhile);
     if (c.thread == 0) barrier_arrive(c.shared + kDoneBarrier);
@@ -130,7 +122,7 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
         other.propose<true>(a, r, proposed);
       }
       stamp(c, 14);
-      if (c.rank == 0) report(c, a, loss, label, real);
+      if (c.rank == 0) report(c, a, loss, label);
     }
     {
       float sum[kFirstColumns][4];

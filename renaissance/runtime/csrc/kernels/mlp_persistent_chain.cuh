@@ -95,13 +95,9 @@ RN_DEVICE void multiply_wide(const Context& c, int first_copy, Word operand, flo
                                               none ? zero : x);
     }
     wgmma_commit();
-    if (copy > 0) {
-      wgmma_wait<1>();
-      done_with(c, first_copy + copy - 1);
-    }
+    wgmma_wait<0>();  // room in the ring is worth more than overlap
+    done_with(c, first_copy + copy);
   }
-  wgmma_wait<0>();
-  done_with(c, first_copy + P::kCopies - 1);
 }
 
 // Fewer features: every warp computes all of them, for every eighth K step. The fragments of a step
@@ -274,35 +270,42 @@ RN_DEVICE void backward(const Context& c, const Word (&y)[2][2]) {
   const Word scratch = product<P>(c, kSchedule.dgrad[l], dy_place(l), act_bytes(l));
   Byte* tensor = c.work + tables.layout.dy[l - 1];
   float* sums = (float*)(c.work + tables.layout.dbias[l - 1]);
+  Word g[tiles_of_warp<T>()][2];
 #pragma unroll
   for (int i = 0; i < tiles_of_warp<T>(); ++i) {
     const int tile = c.warp + 8 * i, m = tile / kRowGroups, r = tile % kRowGroups;
     if (T * kRowGroups % 8 != 0 && tile >= T * kRowGroups) break;
     float v[4];
     gather_partials<T>(c, scratch, tile, v);
-    const int feature = c.rank * 16 * T + m * 16;
-    const Word low = pack(v[0] * activation_slope(unpack_low(y[i][0])), v[1] * activation_slope(unpack_high(y[i][0])));
-    const Word high = pack(v[2] * activation_slope(unpack_low(y[i][1])), v[3] * activation_slope(unpack_high(y[i][1])));
-    float a = unpack_low(low) + unpack_high(low), b = unpack_low(high) + unpack_high(high);
+    g[i][0] = pack(v[0] * activation_slope(unpack_low(y[i][0])), v[1] * activation_slope(unpack_high(y[i][0])));
+    g[i][1] = pack(v[2] * activation_slope(unpack_low(y[i][1])), v[3] * activation_slope(unpack_high(y[i][1])));
+    store_tile(c, tensor, r, c.rank * 16 * T + m * 16, transposed(g[i][0]), transposed(g[i][1]));
+  }
+  if (l > 2) hand_over<l - 1>(c, tensor, dy_place(l - 1), 8 + l - 1, 43);
+#pragma unroll
+  for (int i = 0; i < tiles_of_warp<T>(); ++i) {
+    const int tile = c.warp + 8 * i, m = tile / kRowGroups, r = tile % kRowGroups;
+    if (T * kRowGroups % 8 != 0 && tile >= T * kRowGroups) break;
+    float low = unpack_low(g[i][0]) + unpack_high(g[i][0]), high = unpack_low(g[i][1]) + unpack_high(g[i][1]);
 #pragma unroll
     for (int d = 1; d <= 2; d *= 2) {
-      a += __shfl_xor_sync(~0u, a, d);
-      b += __shfl_xor_sync(~0u, b, d);
+      low += __shfl_xor_sync(~0u, low, d);
+      high += __shfl_xor_sync(~0u, high, d);
     }
     if ((c.lane & 3) == 0) {
-      float* to = sums + (c.cluster * kRowGroups + r) * width(l - 1) + feature + (c.lane >> 2);
-      to[0] = a;
-      to[8] = b;
+      float* to = sums + (c.cluster * kRowGroups + r) * width(l - 1) + c.rank * 16 * T + m * 16 + (c.lane >> 2);
+      to[0] = low;
+      to[8] = high;
     }
-    store_tile(c, tensor, r, feature, transposed(low), transposed(high));
   }
-  if (l > 2) {
-    hand_over<l - 1>(c, tensor, dy_place(l - 1), 8 + l - 1, 43);
-  } else {
+  if (l == 2) {
+    stamp(c, 51);
     fence_async_global();
     fence_async_shared();
+    stamp(c, 52);
     team_sync();
-  }}
+  }
+}
 
 }  // namespace mlp
 }  // namespace rn

@@ -8,214 +8,218 @@
 namespace rn {
 namespace mlp {
 
-struct RowLoss {  // of the two classes and the row of this lane; eight lanes share a row
-  float logit[2], most, sum;
-};
+// A warp has eight rows; the warps of the same rows share K on the way forward and the features on the
+// way back. A lane holds two rows, 2 (lane % 4) + {0, 1}, of classes lane / 4 and lane / 4 + 8.
+constexpr int kParts = 8 / kRowGroups, kClasses = model_width(kLayers);
 
-RN_DEVICE float eight_sum(float v) {
+struct RowLoss { float logit[4], most[2], sum[2]; };
+struct Labels { int of[2]; };  // -1: no row
+
+RN_DEVICE Labels load_labels(const Context& c, const Arguments& a, int step) {
+  Labels r;
 #pragma unroll
-  for (int d = 1; d < 8; d *= 2) v += __shfl_xor_sync(~0u, v, d);
+  for (int j = 0; j < 2; ++j) {
+    const int sample = c.cluster * kRows + c.warp % kRowGroups * 8 + 2 * (c.lane & 3) + j;
+    const long long at = (long long)step * kBatch + sample;
+    r.of[j] = sample < kBatch ? a.labels[a.indices ? a.indices[at] : at] : -1;
+  }
+  return r;
+}
+
+RN_DEVICE float over_classes(float v) {
+#pragma unroll
+  for (int d = 4; d <= 16; d *= 2) v += __shfl_xor_sync(~0u, v, d);
   return v;
 }
 
 // Loss, top-1 and top-5 of this cluster's rows, summed in a fixed order. One block of a cluster.
-RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, int label, bool real) {
-  constexpr int kClasses = model_width(kLayers);
-  const int sub = c.lane & 7;
-  float better = 0.0f, target = 0.0f, all = 0.0f;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    if (sub + 8 * j < kClasses) all += s.logit[j];
-    if (sub + 8 * j == label) target = s.logit[j];
-  }
-  target = eight_sum(target);
-  all = eight_sum(all);
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int k = sub + 8 * j;
-    if (k >= kClasses) continue;
-    if (s.logit[j] > target || (s.logit[j] == target && k < label)) better += 1.0f;
-    if (s.logit[j] != s.logit[j]) better += 1e9f;
-  }
-  better = eight_sum(better);
+RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, const Labels& label) {
+  const int k0 = c.lane >> 2;
   const float top5 = 5.0f < kClasses ? 5.0f : (float)kClasses;
   float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  if (real) {
-    v[0] = s.most + __logf(s.sum) - (1.0f - a.smoothing) * target - a.smoothing / kClasses * all;
-    v[1] = better < 1.0f ? 1.0f : 0.0f;
-    v[2] = better < top5 ? 1.0f : 0.0f;
-    v[3] = 1.0f;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    float target = 0.0f, all = 0.0f, better = 0.0f;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (k0 + 8 * h < kClasses) all += s.logit[2 * h + j];
+      if (k0 + 8 * h == label.of[j]) target = s.logit[2 * h + j];
+    }
+    target = over_classes(target);
+    all = over_classes(all);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float x = s.logit[2 * h + j];
+      const int k = k0 + 8 * h;
+      if (k >= kClasses) continue;
+      if (x > target || (x == target && k < label.of[j])) better += 1.0f;
+      if (x != x) better += 1e9f;  // a row that is not a number is a miss
+    }
+    better = over_classes(better);
+    if (label.of[j] < 0) continue;
+    v[0] += s.most[j] + __logf(s.sum[j]) - (1.0f - a.smoothing) * target - a.smoothing / kClasses * all;
+    v[1] += better < 1.0f ? 1.0f : 0.0f;
+    v[2] += better < top5 ? 1.0f : 0.0f;
+    v[3] += 1.0f;
   }
 #pragma unroll
-  for (int d = 8; d <= 16; d *= 2)
+  for (int d = 1; d <= 2; d *= 2)
 #pragma unroll
     for (int e = 0; e < 4; ++e) v[e] += __shfl_xor_sync(~0u, v[e], d);
   if (c.lane == 0) store_shared4(c.shared + kHeadRows + c.warp * 16, v);
   team_sync();
   if (c.thread < 4) {
     float sum = 0.0f;
-    for (int w = 0; w < 8; ++w) sum += load_shared(c.shared + kHeadRows + w * 16 + c.thread * 4);
-    float* to = (float*)(c.work + tables.layout.metrics) + (c.parity * kClusters + c.cluster) * 4;
-    to[c.thread] = sum;
+    for (int w = 0; w < kRowGroups; ++w) sum += load_shared(c.shared + kHeadRows + w * 16 + c.thread * 4);
+    ((float*)(c.work + tables.layout.metrics))[(c.parity * kClusters + c.cluster) * 4 + c.thread] = sum;
   }
 }
 
-// Rows of logits from the partial sums; leaves the scaled fp16 gradient in shared memory.
-RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, Word scratch, int row, int label, bool real,
-                          float scale) {
-  constexpr int kClasses = model_width(kLayers);
-  const int sub = c.lane & 7, in = row & 7;
-  const Word at = scratch + (row >> 3) * 512 + (sub * 4 + (in >> 1)) * 16 + (in & 1) * 4;
+// This warp's share of K of the logits of its rows: classes by rows.
+RN_DEVICE void multiply_head(const Context& c, float (&d)[2][4]) {
+  constexpr int l = kLayers, W = width(l - 1), kPairs = W / 32 / kParts;
+  const int block = c.lane >> 3, row = (c.lane & 7) * 16, group = c.warp % kRowGroups, first = c.warp / kRowGroups * kPairs;
+  const Word weights = c.shared + tables.schedule.at[kSchedule.head].place + (block & 1) * W * 16 + (block >> 1) * 128 + row;
+  const Word operand = c.shared + y_place(l - 1) + group * 1024 + block * 128 + row;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const int pair = first + i;
+    Word w[2][4], b[4];
+    load_blocks(b, operand + (pair >> 1) * kRowGroups * 1024 + (pair & 1) * 512);
+    load_blocks(w[0], weights + pair * 512);
+    load_blocks(w[1], weights + pair * 512 + 256);
+    multiply_add(d[0], w[0], b[0], b[1]);
+    multiply_add(d[1], w[1], b[2], b[3]);
+  }
+}
+
+// The scaled gradient of this warp's logits, as the right operand of the next product: 16 classes by
+// eight rows.
+RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, const Labels& label, float scale, float (&v)[4],
+                          Word (&gradient)[2]) {
   RowLoss s;
-  float bias[2];
+  float e[4];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    s.logit[j] = 0.0f;
+    const bool second = (c.lane >> 2) + 8 < kClasses, first = (c.lane >> 2) < kClasses;
+    s.logit[j] = v[j], s.logit[2 + j] = v[2 + j];
+    float most = fmaxf(first ? v[j] : -3.0e38f, second ? v[2 + j] : -3.0e38f);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) s.logit[j] += load_shared(at + k * kRowGroups * 512 + j * 8);
-    bias[j] = load_shared(c.shared + kBias + (bias_place(kLayers) + sub + 8 * j) * 12);
-    s.logit[j] += bias[j];
+    for (int d = 4; d <= 16; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+    e[j] = first ? __expf(v[j] - most) : 0.0f;
+    e[2 + j] = second ? __expf(v[2 + j] - most) : 0.0f;
+    s.most[j] = most;
+    s.sum[j] = over_classes(e[j] + e[2 + j]);
+    const float inverse = 1.0f / s.sum[j], unit = label.of[j] < 0 ? 0.0f : scale / kBatch;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int k = (c.lane >> 2) + 8 * h;
+      const float target = a.smoothing / kClasses + (k == label.of[j] ? 1.0f - a.smoothing : 0.0f);
+      e[2 * h + j] = k < kClasses ? (e[2 * h + j] * inverse - target) * unit : 0.0f;
+      if (label.of[j] < 0) e[2 * h + j] = 0.0f;
+    }
   }
-  const bool valid[2] = {sub < kClasses, sub + 8 < kClasses};
-  float most = -3.0e38f;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    if (valid[j]) most = fmaxf(most, s.logit[j]);
-  }
-#pragma unroll
-  for (int d = 1; d < 8; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-  float e[2], sum = 0.0f;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    e[j] = valid[j] ? __expf(s.logit[j] - most) : 0.0f;
-    sum += e[j];
-  }
-  sum = eight_sum(sum);
-  s.most = most, s.sum = sum;
-  const float inverse = 1.0f / sum;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int k = sub + 8 * j;
-    const float target = a.smoothing / kClasses + (k == label ? 1.0f - a.smoothing : 0.0f);
-    const float g = valid[j] && real ? (e[j] * inverse - target) * (scale / kBatch) : 0.0f;
-    const Word rounded = pack(g, 0.0f);
-    asm volatile("st.shared.b16 [%0], %1;" ::"r"(c.shared + kLogitGradient + (row >> 3) * 256 + j * 128 +
-                                                  (row & 7) * 16 + sub * 2), "h"((unsigned short)rounded) : "memory");
-  }
+  gradient[0] = transposed(pack(e[0], e[1]));
+  gradient[1] = transposed(pack(e[2], e[3]));
   return s;
 }
 
-// The gradient of the logits to device memory, and its sums over rows. One block of a cluster.
-RN_DEVICE void publish_logit_gradient(const Context& c) {
-  Byte* tensor = c.work + tables.layout.dy[kLayers];
-  if (c.thread < kRows * 8) {  // words: row group, block of 8 classes, row, word of the row
-    const int row = c.thread >> 3, word = c.thread & 7;
-    const Word at = (row >> 3) * 256 + (word >> 2) * 128 + (row & 7) * 16 + (word & 3) * 4;
-    *(Word*)(tensor + tensor_place(kSliceGroups, c.cluster * kRows + row, word * 2)) =
-        load_shared_word(c.shared + kLogitGradient + at);
-  }
-  if (c.thread < 16) {
-    float sum = 0.0f;
-    for (int row = 0; row < kRows; ++row) {
-      const Word at = c.shared + kLogitGradient + (row >> 3) * 256 + (c.thread >> 3) * 128 + (row & 7) * 16;
-      const Word pair = load_shared_word(at + (c.thread & 6) * 2);
-      sum += c.thread & 1 ? unpack_high(pair) : unpack_low(pair);
-    }
-    ((float*)(c.work + tables.layout.dbias[kLayers]))[c.cluster * kRowGroups * 16 + c.thread] = sum;
-  }
-}
-
-// Gradient of the last hidden layer: all of it into shared memory, this block's share to device memory.
-RN_DEVICE void hidden_gradient(const Context& c) {
-  constexpr int l = kLayers - 1, W = width(l), T = tiles(l);
-  const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
-  Word b[kRowGroups / 2][4];
-#pragma unroll
-  for (int r = 0; r < kRowGroups / 2; ++r)
-    load_blocks(b[r], c.shared + kLogitGradient + (2 * r + high) * 256 + odd * 128 + row);
-  const Word weights = c.shared + tables.schedule.at[kSchedule.head].place + high * W * 16 + odd * 128 + row;
-  Byte* tensor = c.work + tables.layout.dy[l];
-  float* sums = (float*)(c.work + tables.layout.dbias[l]);
-#pragma unroll 1
-  for (int i = 0; i < W / 128; ++i) {
-    const int m = c.warp * (W / 128) + i;
+// Gradient of the last hidden layer, for this warp's rows and share of the features, into shared memory.
+RN_DEVICE void hidden_gradient(const Context& c, const Word (&gradient)[2]) {
+  constexpr int l = kLayers - 1, W = width(l), kTiles = W / 16 / kParts;
+  const int block = c.lane >> 3, group = c.warp % kRowGroups, first = c.warp / kRowGroups * kTiles;
+  const Word weights = c.shared + tables.schedule.at[kSchedule.head].place + (block >> 1) * W * 16 + (block & 1) * 128 + (c.lane & 7) * 16;
+#pragma unroll 4
+  for (int i = 0; i < kTiles; ++i) {
+    const int m = first + i, place = tensor_place(kRowGroups, group * 8, m * 16) + c.lane * 4;
     Word w[4];
     load_blocks_transposed(w, weights + m * 256);
+    float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    multiply_add(d, w, gradient[0], gradient[1]);
 #pragma unroll
-    for (int r = 0; r < kRowGroups; ++r) {
-      float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      multiply_add(d, w, b[r / 2][r % 2 * 2], b[r / 2][r % 2 * 2 + 1]);
-      Word g[2] = {transposed(pack(d[0], d[1])), transposed(pack(d[2], d[3]))};
-      const int place = tensor_place(kRowGroups, r * 8, m * 16) + (c.lane >> 2) * 16 + (c.lane & 3) * 4;
-      float total[4];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const Word y = load_shared_word(c.shared + y_place(l) + place + h * 128);
-        g[h] = pack(unpack_low(g[h]) * activation_slope(unpack_low(y)),
-                    unpack_high(g[h]) * activation_slope(unpack_high(y)));
-        if (l >= 2) store_shared_word(c.shared + dy_place(l) + place + h * 128, g[h]);
-        total[2 * h] = unpack_low(g[h]);
-        total[2 * h + 1] = unpack_high(g[h]);
-      }
-      if (m / T == c.rank) {
-        store_tile(c, tensor, r, m * 16, g[0], g[1]);
-#pragma unroll
-        for (int d2 = 4; d2 <= 16; d2 *= 2)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) total[e] += __shfl_xor_sync(~0u, total[e], d2);
-        if (c.lane < 4) {
-          float* to = sums + (c.cluster * kRowGroups + r) * W + m * 16 + 2 * c.lane;
-          to[0] = total[0], to[1] = total[1], to[8] = total[2], to[9] = total[3];
-        }
-      }
+    for (int h = 0; h < 2; ++h) {
+      const Word g = transposed(pack(d[2 * h], d[2 * h + 1])), y = load_shared_word(c.shared + y_place(l) + place + h * 128);
+      store_shared_word(c.shared + dy_place(l) + place + h * 128,
+                        pack(unpack_low(g) * activation_slope(unpack_low(y)), unpack_high(g) * activation_slope(unpack_high(y))));
     }
   }
 }
 
-RN_DEVICE RowLoss head(const Context& c, const Arguments& a, int row, int label, bool real) {
-  constexpr int l = kLayers, W = width(l - 1), kSteps = W / 16;
-  const Word scratch = c.shared + scratch_for(y_place(l - 1), act_bytes(l - 1), kHeadScratch);
+RN_DEVICE RowLoss head(const Context& c, const Arguments& a, const Labels& label) {
+  constexpr int l = kLayers;
+  const Word scratch = c.shared + scratch_for(y_place(l - 1), act_bytes(l - 1), kHeadScratch) + c.lane * 16;
   barrier_wait(arrived(c, l - 1), c.parity);
   stamp(c, 53);
-  float sum[1][kRowGroups][4];
-  constexpr int first = kSchedule.head;
-  {  // the same product as everywhere, but the weights stay for the way back
-    const int block = c.lane >> 3, odd = block & 1, high = block >> 1, in = (c.lane & 7) * 16;
-    const Word place = c.shared + tables.schedule.at[first].place + odd * W * 16 + high * 128 + in;
-    const Word operand = c.shared + y_place(l - 1) + high * 1024 + odd * 128 + in;
+  barrier_wait(full(c, kSchedule.head), c.parity);
+  float d[2][4];
+  clear(d);
+  multiply_head(c, d);
 #pragma unroll
-    for (int r = 0; r < kRowGroups; ++r)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[0][r][e] = 0.0f;
-    barrier_wait(full(c, first), c.parity);
-#pragma unroll
-    for (int i = 0; i < kSteps / 8; ++i) {
-      const int step = c.warp + 8 * i;
-      Word w[4], b[kRowGroups / 2][4];
-      load_blocks(w, place + step * 256);
-#pragma unroll
-      for (int r = 0; r < kRowGroups / 2; ++r)
-        load_blocks(b[r], operand + ((step >> 2) * kRowGroups + 2 * r) * 1024 + (step & 3) * 256);
-#pragma unroll
-      for (int r = 0; r < kRowGroups; ++r) multiply_add(sum[0][r], w, b[r / 2][r % 2 * 2], b[r / 2][r % 2 * 2 + 1]);
-    }
-  }
-  spread_partials<1>(c, scratch, c.warp, 0, sum[0]);
+  for (int e = 0; e < 4; ++e) d[0][e] += d[1][e];
+  store_shared4(scratch + c.warp * 512, d[0]);
   barrier_wait(c.shared + kRatesBarrier, c.parity);
   const float scale = load_shared(c.shared + kRates + c.parity * 32 + 28);
+  const Word bias = c.shared + kBias + (bias_place(l) + (c.lane >> 2)) * 12;
+  const float low = load_shared(bias), high = load_shared(bias + 96);
+  float v[4] = {low, low, high, high};
   team_sync();
   stamp(c, 54);
-  const RowLoss s = softmax(c, a, scratch, row, label, real, scale);
-  team_sync();
+#pragma unroll
+  for (int p = 0; p < kParts; ++p) {
+    float part[4];
+    load_shared4(part, scratch + (p * kRowGroups + c.warp % kRowGroups) * 512);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] += part[e];
+  }
+  Word gradient[2];
+  const RowLoss s = softmax(c, a, label, scale, v, gradient);
   stamp(c, 55);
-  hidden_gradient(c);
+  hidden_gradient(c, gradient);
+  if (c.warp < kRowGroups && c.rank == 0) {
+    const Word at = c.shared + kLogitGradient + c.warp * 256 + c.lane * 4;
+    store_shared_word(at, gradient[0]);
+    store_shared_word(at + 128, gradient[1]);
+  }
   stamp(c, 56);
-  __syncwarp();
-  if (c.lane == 0) barrier_arrive(empty(c, first));
-  if (l <= 3) fence_async_global();
-  fence_async_shared();
+  done_with(c, kSchedule.head);
+  if (l == 3) fence_async_shared();
   team_sync();
   return s;
+}
+
+// What the head left in shared memory, to device memory for the weight gradients: this block's share of
+// the hidden gradient, and in one block of a cluster the gradient of the logits; with sums over rows.
+RN_DEVICE void publish_head(const Context& c) {
+  constexpr int l = kLayers - 1, T = tiles(l);
+  float* sums = (float*)(c.work + tables.layout.dbias[l]);
+  for (int i = c.warp; i < T * kRowGroups; i += 8) {
+    const int m = c.rank * T + i / kRowGroups, r = i % kRowGroups;
+    const Word at = c.shared + dy_place(l) + tensor_place(kRowGroups, r * 8, m * 16) + c.lane * 4;
+    const Word low = load_shared_word(at), high = load_shared_word(at + 128);
+    store_tile(c, c.work + tables.layout.dy[l], r, m * 16, low, high);
+    float v[4] = {unpack_low(low), unpack_high(low), unpack_low(high), unpack_high(high)};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] = over_classes(v[e]);  // over the eight rows
+    if (c.lane < 4) {
+      float* to = sums + (c.cluster * kRowGroups + r) * width(l) + m * 16 + 2 * c.lane;
+      to[0] = v[0], to[1] = v[1], to[8] = v[2], to[9] = v[3];
+    }
+  }
+  if (c.rank != 0) return;
+  Byte* tensor = c.work + tables.layout.dy[kLayers];
+  float* logit_sums = (float*)(c.work + tables.layout.dbias[kLayers]);
+  for (int r = 7 - c.warp; r >= 0 && r < kRowGroups; r += 8) {
+    const Word at = c.shared + kLogitGradient + r * 256 + c.lane * 4;
+    const Word low = load_shared_word(at), high = load_shared_word(at + 128);
+    store_tile(c, tensor, r, 0, low, high);
+    float v[4] = {unpack_low(low), unpack_high(low), unpack_low(high), unpack_high(high)};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] = over_classes(v[e]);
+    if (c.lane < 4) {
+      float* to = logit_sums + (c.cluster * kRowGroups + r) * 16 + 2 * c.lane;
+      to[0] = v[0], to[1] = v[1], to[8] = v[2], to[9] = v[3];
+    }
+  }
 }
 
 }  // namespace mlp

@@ -259,7 +259,7 @@ RN_CONSTANT Schedule make_schedule() {
 }
 constexpr Schedule kSchedule = make_schedule();
 
-static_assert(kLayers >= 2 && kLayers <= kMaximumLayers, "two to eight fc layers");
+static_assert(kLayers >= 3 && kLayers <= kMaximumLayers, "three to eight fc layers");
 static_assert(model_width(kLayers) <= 16, "at most 16 classes");
 static_assert(kInputSlab % 16 == 0 && kInputSlab <= 128, "input slab: a multiple of 16, at most 128");
 static_assert(kFirstTiles <= kBlocks, "more first-layer gradient tiles than blocks");
