@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Shape(NamedTuple):
-    """An NHWC shape. Everything is four-dimensional; a flat vector of C values is ``(n, 1, 1, c)``."""
+    """An NHWC shape, always four-dimensional: a flat vector of C values is ``(n, 1, 1, c)``."""
 
     n: int
     h: int
@@ -210,7 +210,7 @@ REGIONS: tuple[Region, ...] = tuple(r for r in Region if r is not Region.END)
 
 
 class WeightGroup(Enum):
-    """The six families of trainable tensors; each has a twin region per role (W, E, G, M, V, ...)."""
+    """The six families of trainable tensors; each has twin regions (W, E, G, M, V, ...)."""
 
     BN_BIAS = "BN_BIAS"
     BN_WEIGHT = "BN_WEIGHT"
