@@ -1,0 +1,128 @@
+"""``renaissance kernels``: compile every device kernel for an architecture, without a device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from renaissance.core.types import Variant
+from renaissance.lowering.fused import inference_pass, train_pass
+from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.launches import PlannedLaunch, launches_of
+from renaissance.runtime.compile_cache import CompileCache
+from renaissance.runtime.kernels import CompiledKernel, KernelCompiler
+
+DEFAULT_ARCHITECTURE = "sm_90a"
+
+_DESCRIPTION = """\
+Compile every CUDA kernel with NVRTC, as it is specialised for representative networks, and print
+what each takes. Needs NVRTC (a wheel that jax[cuda13] or jax[cuda12] brings), no GPU.
+
+  renaissance kernels --arch sm_90a
+  renaissance kernels --arch sm_80 --arch sm_89 --fresh
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``kernels`` and its arguments."""
+    parser = subparsers.add_parser(
+        "kernels",
+        help="compile the device kernels, without a device",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        metavar="SM",
+        help=f"architecture, sm_80 or later; may be repeated (default {DEFAULT_ARCHITECTURE})",
+    )
+    parser.add_argument("--fresh", action="store_true", help="compile even what is in the cache")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile and print; 0 when all kernels compile.
+
+    Raises:
+        NativeError: there is no NVRTC, or a kernel does not compile; the message holds its log.
+        ValueError: an architecture is not one.
+    """
+    planned = list(representative_launches())
+    with tempfile.TemporaryDirectory() as empty:
+        cache = CompileCache(Path(empty)) if options.fresh else CompileCache()
+        for architecture in options.arch or [DEFAULT_ARCHITECTURE]:
+            compiler = KernelCompiler(architecture, cache)
+            version = "{}.{}".format(*compiler.compiler.version)
+            print(f"{architecture}, NVRTC {version}: {len(planned)} kernels")
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                compiled = list(pool.map(compiler.compile, [p.kernel for p in planned]))
+            for line in table(planned, compiled):
+                print(line)
+    return 0
+
+
+def representative_launches() -> Iterator[PlannedLaunch]:
+    """Every kernel of the fused lowering, at least once in each of its forms."""
+    seen = set()
+    for program, simplified in representative_programs():
+        recipe = program.backend.recipe
+        train = train_pass(program.graph, Scene(program.memory, recipe), simplified=simplified)
+        validation = Scene(program.graph.memory[Variant.VAL_BASE], recipe)
+        infer = inference_pass(program.graph, validation, ema=recipe.ema is not None)
+        for call in (*train.calls, *infer.calls):
+            for launch in launches_of(call):
+                if launch.kernel not in seen:
+                    seen.add(launch.kernel)
+                    yield launch
+
+
+def representative_programs() -> Iterator[tuple[Any, bool]]:
+    """Programs, and whether their step is merged into few launches.
+
+    An MLP of the contract; one of odd widths with every activation and many classes; a small one for
+    every optimizer.
+    """
+    import renaissance as rn
+
+    hidden = [part for width in (1024, 512, 256) for part in (rn.fc(width), rn.relu())]
+    plain = rn.seq(rn.flatten(), *hidden, rn.fc(10))
+    activations = (
+        rn.relu(), rn.relu6(), rn.leaky_relu(), rn.silu(), rn.hardswish(), rn.elu(), rn.sigmoid(),
+        rn.tanh_act(),
+    )  # fmt: skip
+    layers = [part for i, act in enumerate(activations) for part in (rn.fc(33 + i), act)]
+    odd = rn.seq(rn.flatten(), *layers, rn.dropout(0.5), rn.fc(1000))
+    small = rn.seq(rn.flatten(), rn.fc(16), rn.relu(), rn.fc(10))
+    optimizers = [rn.SGD(), rn.SGD(0.9), rn.SGD(0.9, nesterov=True), rn.Adam(), rn.AdamW()]
+    for amp in (True, False):
+        options: dict[str, Any] = {"amp": amp, "lowering": "xla"}
+        yield rn.compile(plain, (28, 28, 1), 200, optimizer=rn.AdamW(), **options), True
+        yield rn.compile(odd, (5, 5, 3), 1000, optimizer=rn.LARS(), ema=0.99, **options), True
+        for optimizer in optimizers:
+            yield rn.compile(small, (4, 4, 1), 64, optimizer=optimizer, ema=0.9, **options), False
+
+
+def table(planned: list[PlannedLaunch], compiled: list[CompiledKernel]) -> Iterator[str]:
+    """A line for each kernel: its constants and what it takes."""
+    yield f"{'kernel':30s} {'registers':>9s} {'shared':>8s} {'stack':>6s} {'spills':>6s}  constants"
+    for launch, kernel in sorted(zip(planned, compiled, strict=True), key=_order):
+        constants = " ".join(
+            f"{name.removeprefix('RN_').lower()}={value}" for name, value in kernel.kernel.constants
+        )
+        r = kernel.resources
+        numbers = (
+            f"{'-':>9s} {launch.shared_bytes:8,d} {'-':>6s} {'-':>6s}"
+            if r is None
+            else f"{r.registers:9d} {r.shared_bytes + launch.shared_bytes:8,d} "
+            f"{r.stack_bytes:6d} {r.spill_bytes:6d}"
+        )
+        yield f"{kernel.kernel.name:30s} {numbers}  {constants}".rstrip()
+
+
+def _order(pair: tuple[PlannedLaunch, CompiledKernel]) -> tuple[str, tuple[tuple[str, int], ...]]:
+    return pair[1].kernel.name, pair[1].kernel.constants
