@@ -14,6 +14,7 @@ from renaissance.core.errors import fail
 from renaissance.core.settings import GlobalSettings
 from renaissance.program import Program
 from renaissance.task.dry_run import BlankRun, blank_runs
+from renaissance.task.evaluation import Evaluator
 from renaissance.task.options import TrainingOptions
 from renaissance.task.source import BatchSource, describe_source, last_batch_size
 
@@ -29,6 +30,7 @@ class Build:
         val: Validation batches, if any.
         program: The compiled model.
         frozen_program: The same with its first layer frozen, if it ever is; states fit both.
+        evaluator: Validates the program's states.
     """
 
     options: TrainingOptions
@@ -37,16 +39,17 @@ class Build:
     val: BatchSource | None
     program: Program
     frozen_program: Program | None
+    evaluator: Evaluator
 
     def compile_executables(self) -> None:
         """Compile everything the run needs, before any data is seen, by running it on blanks."""
-        for program, val in ((self.program, self.val), (self.frozen_program, None)):
-            if program is not None:
-                deque(blank_runs(program, self.settings, self.train, val), maxlen=0)
+        deque(self.dry_run(), maxlen=0)
+        if self.frozen_program is not None:
+            deque(blank_runs(self.frozen_program, self.settings, self.train), maxlen=0)
 
     def dry_run(self) -> Iterator[BlankRun]:
         """Run everything once more, compiled, and time it."""
-        return blank_runs(self.program, self.settings, self.train, self.val)
+        return blank_runs(self.program, self.settings, self.train, self.val, self.evaluator)
 
     def as_dict(self) -> dict[str, Any]:
         """The whole configuration as plain values."""
@@ -88,7 +91,8 @@ def build(
     frozen = None
     if options.freeze_first_layer_after is not None:
         frozen = compile_program(options, settings, train, val, freeze=True)
-    return Build(options, settings, train, val, program, frozen)
+    evaluator = Evaluator(program, options.tta)
+    return Build(options, settings, train, val, program, frozen, evaluator)
 
 
 def check_data(

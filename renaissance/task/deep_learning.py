@@ -188,6 +188,7 @@ class DeepLearningTask(OptionChain):
                 frozen_program=built.frozen_program,
                 train=built.train,
                 val=built.val,
+                evaluator=built.evaluator,
                 display=self._display(),
                 directory=directory,
                 listeners=tuple(self._listeners),

@@ -12,6 +12,7 @@ import numpy as np
 from renaissance.core.settings import GlobalSettings
 from renaissance.core.types import Shape
 from renaissance.program import Program
+from renaissance.task.evaluation import Evaluator
 from renaissance.task.source import BatchSource, picture_dtype
 
 
@@ -32,7 +33,8 @@ def blank_runs(
     program: Program,
     settings: GlobalSettings,
     train: BatchSource,
-    val: BatchSource | None,
+    val: BatchSource | None = None,
+    evaluator: Evaluator | None = None,
 ) -> Iterator[BlankRun]:
     """Run each training and validation shape once; the state is thrown away.
 
@@ -41,6 +43,7 @@ def blank_runs(
         settings: For the seed of the weights.
         train: For the type of the pictures.
         val: Likewise; None: no validation.
+        evaluator: Validates the program.
     """
     state = program.init(settings.seed)
     for shape in program.config.shapes(training=True):
@@ -50,15 +53,16 @@ def blank_runs(
         jax.block_until_ready(state)
         seconds = time.perf_counter() - started
         yield BlankRun("train step", Shape(*shape), float(metrics["loss"]), seconds)
-    if val is None:
+    if val is None or evaluator is None:
         return
     for ema in (False,) if program.config.ema is None else (False, True):
         for shape in program.config.shapes(training=False):
             started = time.perf_counter()
-            metrics = program.evaluate(state, blank_batch(shape, val), ema=ema)
+            scores = evaluator.scores(state, [blank_batch(shape, val)], ema=ema)
             seconds = time.perf_counter() - started
             name = "validation, EMA" if ema else "validation"
-            yield BlankRun(name, Shape(*shape), float(metrics["loss"]), seconds)
+            assert scores is not None  # nobody was asked whether to stop
+            yield BlankRun(name, Shape(*shape), scores.loss, seconds)
 
 
 def blank_batch(shape: tuple[int, ...], source: BatchSource) -> tuple[np.ndarray, np.ndarray]:

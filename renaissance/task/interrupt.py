@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 from renaissance.task.metrics import TrainingResult
@@ -45,11 +46,9 @@ class StopOnInterrupt:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        print(
-            "\nstopping after the current step (Ctrl-C again stops at once)",
-            file=sys.stderr,
-            flush=True,
-        )
+        # print() must not be entered again from a signal that arrives while it runs
+        with suppress(OSError):
+            os.write(2, b"\nstopping after the current step (Ctrl-C again stops at once)\n")
 
     def __exit__(
         self,

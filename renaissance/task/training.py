@@ -45,6 +45,7 @@ class Training:
         frozen_program: The same with its first layer frozen; None if it never is.
         train: Training batches.
         val: Validation batches; None: no validation.
+        evaluator: Validates the program's states.
         display: Where lines go.
         directory: Where files go; None: nowhere.
         listeners: Called with each epoch's record.
@@ -58,6 +59,7 @@ class Training:
     frozen_program: Program | None
     train: BatchSource
     val: BatchSource | None
+    evaluator: Evaluator
     display: Display
     directory: RunDirectory | None
     listeners: tuple[Callable[[EpochRecord], Any], ...] = ()
@@ -73,12 +75,11 @@ class Training:
             stop: Asked after every step.
         """
         self.display.line(self._table.header())
-        evaluator = Evaluator(self.program, self.options.tta)
         file = MetricsFile(self.directory.metrics) if self.directory else None
         reached = False
         try:
             for epoch in range(first_epoch, self.options.total_epochs + 1):
-                state, record = self._epoch(state, epoch, evaluator, stop)
+                state, record = self._epoch(state, epoch, stop)
                 if record is not None:
                     self._write_down(record, file)
                 if stop.requested:
@@ -110,7 +111,7 @@ class Training:
     # -- one epoch --------------------------------------------------------------------------------
 
     def _epoch(
-        self, state: ArrayState, epoch: int, evaluator: Evaluator, stop: StopOnInterrupt
+        self, state: ArrayState, epoch: int, stop: StopOnInterrupt
     ) -> tuple[ArrayState, EpochRecord | None]:
         started = time.perf_counter()
         if self.options.use_sema:
@@ -118,7 +119,7 @@ class Training:
         state, trained = self._train(state, epoch, stop)
         if trained is None:
             return state, None
-        scores = self._validate(state, epoch, evaluator, stop)
+        scores = self._validate(state, epoch, stop)
         record = EpochRecord(
             epoch=epoch, seconds=time.perf_counter() - started, **trained, **scores
         )
@@ -187,16 +188,14 @@ class Training:
         """Samples in the first ``steps`` batches of an epoch, skipped ones included."""
         return min(steps * self.train.batch_size, len(self.train.dataset))
 
-    def _validate(
-        self, state: ArrayState, epoch: int, evaluator: Evaluator, stop: StopOnInterrupt
-    ) -> dict[str, Any]:
+    def _validate(self, state: ArrayState, epoch: int, stop: StopOnInterrupt) -> dict[str, Any]:
         if self.val is None or stop.requested or not self.options.validates(epoch):
             return {}
         found: dict[str, Any] = {}
         for prefix, ema in (("val", False), ("ema", True)):
             if ema and self.options.effective_ema_decay is None:
                 continue
-            scores = evaluator.scores(state, self.val.batches(0), ema=ema, stop=stop)
+            scores = self.evaluator.scores(state, self.val.batches(0), ema=ema, stop=stop)
             if scores is None:
                 return {}
             found |= _columns(prefix, scores)

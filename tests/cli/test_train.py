@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import os
 import signal
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from renaissance import data, models
 from renaissance.cli import main
-from renaissance.cli.datasets import detect, even_batch
+from renaissance.cli.datasets import detect, even_batch, transforms_for
 from renaissance.cli.recipes import OPTIMIZERS, SCHEDULERS, make_optimizer, make_scheduler
+from renaissance.cli.train import make_model
 from renaissance.data import write_cifar, write_dts, write_idx
 from renaissance.data.dataset import ArrayDataset
 from renaissance.task import read_metrics
@@ -46,10 +49,10 @@ def write_mnist(folder: Path, *, labels: int = 96, gz: bool = False) -> Path:
     folder.mkdir(exist_ok=True)
     end = ".gz" if gz else ""
     for prefix, count in (("train", 96), ("t10k", 40)):
-        data = blocks(count, 8, 1)
-        write_idx(folder / f"{prefix}-images-idx3-ubyte{end}", data.images[..., 0])
+        split = blocks(count, 8, 1)
+        write_idx(folder / f"{prefix}-images-idx3-ubyte{end}", split.images[..., 0])
         kept = labels if prefix == "train" else count
-        write_idx(folder / f"{prefix}-labels-idx1-ubyte{end}", data.labels[:kept].astype(np.uint8))
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte{end}", split.labels[:kept].astype(np.uint8))
     return folder
 
 
@@ -67,7 +70,7 @@ def test_the_digits_are_learned_from_any_seed(seed, capsys, tmp_path):
 def test_the_same_seed_prints_the_same_hash(capsys):
     digests = []
     for seed in (3, 3, 4):
-        assert main(["train", "digits", "--epochs", "2", "--seed", str(seed), "--no-files"]) == 0
+        assert main(["train", "digits", "--epochs", "10", "--seed", str(seed), "--no-files"]) == 0
         digests.append(digest(capsys.readouterr().out))
     assert digests[0] == digests[1] != digests[2]
 
@@ -92,11 +95,11 @@ def test_every_option_reaches_the_task(capsys, tmp_path):
 
 
 def test_quiet_prints_nothing_and_a_dry_run_trains_nothing(capsys, tmp_path):
-    arguments = ["train", "digits", "--epochs", "1", "--batch", "479"]
+    arguments = ["train", "digits", "--epochs", "10"]
     assert main([*arguments, "--quiet", "--no-files"]) == 0
     assert capsys.readouterr().out == ""
     assert main([*arguments, "--dry-run", "--runs", str(tmp_path)]) == 0
-    assert "dry run: train step 479x8x8x1" in capsys.readouterr().out
+    assert "dry run: train step 32x8x8x1" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
@@ -146,9 +149,28 @@ def test_dts_files_train_too_with_shifts_and_mirrors(capsys, tmp_path):
         write_dts(tmp_path / f"{split}.dts", blocks(count, 8, 3), is_training=split == "train")
     arguments = ["--data", str(tmp_path), "--epochs", "1", "--batch", "20", "--no-files"]
     assert main(["train", "mlp", "--augment", *arguments]) == 0
-    capsys.readouterr()
-    assert main(["train", "resnet18", "--dry-run", *arguments]) == 0
-    assert "train step 20x8x8x3" in capsys.readouterr().out
+    assert best_top1(capsys.readouterr().out) >= 0
+
+
+def test_augmentation_suits_the_network_and_the_pictures():
+    colour, grey = blocks(20, 32, 3), blocks(20, 28, 1)
+    flip, erase = data.RandomHorizontalFlip(), data.RandomErasing(0.5)
+    train, val = transforms_for(colour, None, augment=True, digits=False)
+    assert train == (data.Pad(4), data.RandomCrop((32, 32)), flip)
+    assert val == ()
+    assert flip not in transforms_for(grey, None, augment=True, digits=False)[0]
+    digits = transforms_for(grey, None, augment=True, digits=True)[0]
+    assert (len(digits), digits[:2], digits[-1]) == (5, (data.Pad(2), data.RandomCrop(28)), erase)
+    assert transforms_for(grey, None, augment=False, digits=True) == ((), ())
+    resized = transforms_for(colour, 16, augment=False, digits=False)
+    assert resized == ((data.Resize((16, 16)),),) * 2
+
+
+@pytest.mark.parametrize(("side", "stem"), [(32, "cifar"), (224, "imagenet")])
+def test_small_pictures_get_the_small_stem(side, stem):
+    options = argparse.Namespace(network="resnet18", stem="auto")
+    expected = models.resnet18(num_classes=7, stem=stem)
+    assert make_model(options, (side, side, 3), 7) == expected
 
 
 @pytest.mark.parametrize(
@@ -214,7 +236,7 @@ def test_a_gzipped_file_named_raw_is_read(capsys, tmp_path):
     folder = write_mnist(tmp_path / "mnist")
     images = folder / "train-images-idx3-ubyte"
     images.write_bytes(gzip.compress(images.read_bytes()))
-    arguments = ["--data", str(folder), "--epochs", "1", "--batch", "48", "--no-files"]
+    arguments = ["--data", str(folder), "--epochs", "4", "--batch", "16", "--no-files"]
     assert main(["train", "mlp", *arguments, "--dry-run"]) == 0
     capsys.readouterr()
 

@@ -70,10 +70,9 @@ def small_mnist(folder: Path, train: int = 1000, val: int = 400) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("flags", [[], ["--augment"]])
-def test_mlp_mnist_trains_on_idx_files(run, tmp_path, flags):
+def test_mlp_mnist_trains_on_idx_files(run, tmp_path):
     folder = small_mnist(tmp_path / "mnist")
-    text = run("mlp_mnist.py", "--data", str(folder), "--epochs", "2", *flags)
+    text = run("mlp_mnist.py", "--data", str(folder), "--epochs", "2")
     assert "1,462,538" in text  # the four layers of the plan
     last = text.splitlines()[-1]
     assert last.startswith("best top-1 ")
@@ -81,16 +80,17 @@ def test_mlp_mnist_trains_on_idx_files(run, tmp_path, flags):
     assert (tmp_path / "runs" / "mlp_mnist" / "metrics.csv").exists()
 
 
+def test_files_may_be_gzipped_or_not_and_pictures_distorted(run, tmp_path):
+    folder = small_mnist(tmp_path / "mnist")
+    packed = folder / "train-images-idx3-ubyte.gz"
+    (folder / "train-images-idx3-ubyte").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    text = run("mlp_mnist.py", "--data", str(folder), "--epochs", "2", "--augment")
+    assert text.splitlines()[-1].startswith("best top-1 ")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not MNIST.is_dir(), reason="the MNIST files are not at hand")
 def test_mlp_mnist_passes_98_percent_within_five_epochs(run):
     text = run("mlp_mnist.py", "--data", str(MNIST), "--epochs", "5")
     assert float(text.splitlines()[-1].split()[2]) >= 98.0
-
-
-def test_files_may_be_gzipped_or_not(run, tmp_path):
-    folder = small_mnist(tmp_path / "mnist", 200, 200)
-    packed = folder / "train-images-idx3-ubyte.gz"
-    (folder / "train-images-idx3-ubyte").write_bytes(gzip.decompress(packed.read_bytes()))
-    packed.unlink()
-    run("mlp_mnist.py", "--data", str(folder), "--epochs", "1")

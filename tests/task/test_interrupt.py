@@ -16,7 +16,7 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_first_asks_the_second_interrupts(capsys):
+def test_the_first_asks_the_second_interrupts(capfd):
     before = signal.getsignal(signal.SIGINT)
     with StopOnInterrupt() as stop:
         assert not stop.requested
@@ -25,7 +25,7 @@ def test_the_first_asks_the_second_interrupts(capsys):
         with pytest.raises(KeyboardInterrupt):
             press()
     assert signal.getsignal(signal.SIGINT) is before
-    assert "stopping after the current step" in capsys.readouterr().err
+    assert "stopping after the current step" in capfd.readouterr().err
 
 
 def test_in_another_thread_it_never_asks():
