@@ -132,6 +132,7 @@ def infer_activated(trace: Trace, layer: ArchLayer, activation: ArchLayer, x: Va
 def infer_pooled(trace: Trace, gap: ArchLayer, layer: ArchLayer, x: Value) -> Value:
     """y = mean over height and width of x, times w^T, + bias."""
     y = trace.value(layer, trace.feature(layer), x)
+    pooled = trace.feature(gap)
     inputs: Roles = {"x": x, "w": trace.weight(layer), "bias": trace.weight(layer, "bias")}
-    trace.emit("gap_fc_forward", layer, inputs, {"y": y})
+    trace.emit("gap_fc_forward", layer, inputs, {"y": y, "pooled": pooled})
     return y

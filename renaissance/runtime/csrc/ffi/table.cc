@@ -2,10 +2,12 @@
 #include <iterator>
 
 #include "ffi/decode.h"
+#include "ffi/decode_maps.h"
 #include "host/driver.h"
 #include "host/export.h"
 #include "host/philox.h"
 #include "host/run.h"
+#include "host/run_maps.h"
 
 namespace rn {
 
@@ -94,6 +96,26 @@ RN_HANDLERS(AdvanceCounters);
 RN_HANDLERS(ReportMetrics);
 RN_HANDLERS(BeginStep);
 RN_HANDLERS(EndStep);
+RN_HANDLERS(ConvForward);
+RN_HANDLERS(ConvBackwardData);
+RN_HANDLERS(ConvBackwardWeight);
+RN_HANDLERS(DepthwiseConvForward);
+RN_HANDLERS(DepthwiseConvBackwardData);
+RN_HANDLERS(DepthwiseConvBackwardWeight);
+RN_HANDLERS(BatchNormStatistics);
+RN_HANDLERS(BatchNormApply);
+RN_HANDLERS(BatchNormBackward);
+RN_HANDLERS(BatchNormFold);
+RN_HANDLERS(AffineForward);
+RN_HANDLERS(AddForward);
+RN_HANDLERS(MaxPoolForward);
+RN_HANDLERS(MaxPoolBackward);
+RN_HANDLERS(AveragePoolForward);
+RN_HANDLERS(AveragePoolBackward);
+RN_HANDLERS(GlobalAveragePoolForward);
+RN_HANDLERS(GlobalAveragePoolBackward);
+RN_HANDLERS(GapFcBackwardData);
+RN_HANDLERS(ChannelPadding);
 
 struct Target {
   const char* name;
@@ -125,6 +147,29 @@ static const Target kTargets[] = {
     {"rn_report_metrics", ReportMetricsHost, ReportMetricsCuda},
     {"rn_begin_step", BeginStepHost, BeginStepCuda},
     {"rn_end_step", EndStepHost, EndStepCuda},
+    {"rn_conv_forward", ConvForwardHost, nullptr},
+    {"rn_conv_backward_data", ConvBackwardDataHost, nullptr},
+    {"rn_conv_backward_weight", ConvBackwardWeightHost, nullptr},
+    {"rn_depthwise_conv_forward", DepthwiseConvForwardHost, DepthwiseConvForwardCuda},
+    {"rn_depthwise_conv_backward_data", DepthwiseConvBackwardDataHost,
+     DepthwiseConvBackwardDataCuda},
+    {"rn_depthwise_conv_backward_weight", DepthwiseConvBackwardWeightHost,
+     DepthwiseConvBackwardWeightCuda},
+    {"rn_batch_norm_statistics", BatchNormStatisticsHost, BatchNormStatisticsCuda},
+    {"rn_batch_norm_apply", BatchNormApplyHost, BatchNormApplyCuda},
+    {"rn_batch_norm_backward", BatchNormBackwardHost, BatchNormBackwardCuda},
+    {"rn_batch_norm_fold", BatchNormFoldHost, BatchNormFoldCuda},
+    {"rn_affine_forward", AffineForwardHost, AffineForwardCuda},
+    {"rn_add_forward", AddForwardHost, AddForwardCuda},
+    {"rn_max_pool_forward", MaxPoolForwardHost, MaxPoolForwardCuda},
+    {"rn_max_pool_backward", MaxPoolBackwardHost, MaxPoolBackwardCuda},
+    {"rn_average_pool_forward", AveragePoolForwardHost, AveragePoolForwardCuda},
+    {"rn_average_pool_backward", AveragePoolBackwardHost, AveragePoolBackwardCuda},
+    {"rn_global_average_pool_forward", GlobalAveragePoolForwardHost, GlobalAveragePoolForwardCuda},
+    {"rn_global_average_pool_backward", GlobalAveragePoolBackwardHost,
+     GlobalAveragePoolBackwardCuda},
+    {"rn_gap_fc_backward_data", GapFcBackwardDataHost, GapFcBackwardDataCuda},
+    {"rn_channel_padding", ChannelPaddingHost, ChannelPaddingCuda},
 };
 
 RN_EXPORT int rn_target_count() { return static_cast<int>(std::size(kTargets)); }
