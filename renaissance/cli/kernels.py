@@ -84,8 +84,8 @@ def representative_launches() -> Iterator[PlannedLaunch]:
 def representative_programs() -> Iterator[tuple[Any, bool]]:
     """Programs, and whether their step is merged into few launches.
 
-    An MLP of the contract; one of odd widths with every activation and many classes; a small one for
-    every optimizer.
+    An MLP of the contract; one of odd widths with every activation and many classes; a small one
+    for every optimizer.
     """
     import renaissance as rn
 
@@ -98,7 +98,13 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
     layers = [part for i, act in enumerate(activations) for part in (rn.fc(33 + i), act)]
     odd = rn.seq(rn.flatten(), *layers, rn.dropout(0.5), rn.fc(1000))
     small = rn.seq(rn.flatten(), rn.fc(16), rn.relu(), rn.fc(10))
-    optimizers = [rn.SGD(), rn.SGD(0.9), rn.SGD(0.9, nesterov=True), rn.Adam(), rn.AdamW()]
+    optimizers: list[Any] = [
+        rn.SGD(),
+        rn.SGD(0.9),
+        rn.SGD(0.9, nesterov=True),
+        rn.Adam(),
+        rn.AdamW(),
+    ]
     for amp in (True, False):
         options: dict[str, Any] = {"amp": amp, "lowering": "xla"}
         yield rn.compile(plain, (28, 28, 1), 200, optimizer=rn.AdamW(), **options), True

@@ -16,12 +16,12 @@ from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.targets import Kernel, Target
 from renaissance.lowering.tiles import (
-    FLOAT_SHARED_BYTES,
-    FLOAT_TILE,
+    FLOAT_THREADS,
     MULTIPROCESSORS,
     Tile,
     backward_tile,
     ceil_div,
+    float_tile,
     forward_tile,
 )
 
@@ -88,16 +88,19 @@ def fc_forward(call: InPlaceCall, tile: Tile | None = None) -> list[PlannedLaunc
     a = call.attributes
     sizes = {"half": a["type"], "y_half": a["y_type"], "c": a["c"], "k": a["k"]}
     sizes["activation"] = a["activation"]
-    if not a["type"]:
-        rows, columns = FLOAT_TILE
-        grid = (ceil_div(a["k"], columns), ceil_div(a["n"], rows), 1)
-        found = kernel("fc_forward.cu", "fc_forward", **sizes)
-        return [PlannedLaunch(found, grid, THREADS, FLOAT_SHARED_BYTES)]
-    tile = tile or forward_tile(a["n"], a["c"], a["k"])
-    shared = tile.shared_bytes(True, True)
-    found = kernel("fc_forward.cu", "fc_forward", **sizes, **tile.constants, shared_bytes=shared)
-    grid = (ceil_div(a["k"], tile.n), ceil_div(a["n"], tile.m), 1)
-    return [PlannedLaunch(found, grid, tile.threads, shared)]
+    if a["type"]:
+        tile = tile or forward_tile(a["n"], a["c"], a["k"])
+        shared, threads = tile.shared_bytes(True, True), tile.threads
+        sizes |= tile.constants
+        rows, columns = tile.m, tile.n
+    else:
+        simple = float_tile(a["n"], a["k"])
+        shared, threads = simple.shared_bytes, FLOAT_THREADS
+        sizes |= simple.constants
+        rows, columns = simple.m, simple.n
+    found = kernel("fc_forward.cu", "fc_forward", **sizes, shared_bytes=shared)
+    grid = (ceil_div(a["k"], columns), ceil_div(a["n"], rows), 1)
+    return [PlannedLaunch(found, grid, threads, shared)]
 
 
 def fc_backward(call: InPlaceCall, tile: Tile | None = None) -> list[PlannedLaunch]:
@@ -108,17 +111,19 @@ def fc_backward(call: InPlaceCall, tile: Tile | None = None) -> list[PlannedLaun
     sizes = {"half": a["type"], "c": a["c"], "k": a["k"], **wants}
     sizes["activation"] = a["activation"] if gated else 0
     if a["type"]:
-        tile = tile or backward_tile(a["n"], a["c"], a["k"])
+        tile = tile or backward_tile(a["n"], a["c"], a["k"], data=wants["dx"])
         shared = max(tile.shared_bytes(True, False), tile.shared_bytes(False, False))
         rows, columns, threads = tile.m, tile.n, tile.threads
-        sizes |= {**tile.constants, "shared_bytes": shared}
+        sizes |= tile.constants
     else:
-        (rows, columns), threads, shared = FLOAT_TILE, THREADS, FLOAT_SHARED_BYTES
+        simple = float_tile(a["k"] + (a["n"] if wants["dx"] else 0), a["c"])
+        rows, columns, threads, shared = simple.m, simple.n, FLOAT_THREADS, simple.shared_bytes
+        sizes |= simple.constants
     across = ceil_div(a["c"], columns)
     blocks = across * ceil_div(a["n"], rows) * wants["dx"]
     blocks += across * ceil_div(a["k"], rows) * wants["dw"]
     blocks += ceil_div(a["k"], 32) * wants["dbias"]
-    found = kernel("fc_backward.cu", "fc_backward", **sizes)
+    found = kernel("fc_backward.cu", "fc_backward", **sizes, shared_bytes=shared)
     return [PlannedLaunch(found, (blocks, 1, 1), threads, shared)]
 
 

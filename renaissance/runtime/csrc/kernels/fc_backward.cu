@@ -13,11 +13,9 @@ typedef FcTile<false, false, RN_K, RN_C> WeightTile;
 constexpr int kTileM = InputTile::kTileM, kTileN = InputTile::kTileN;
 constexpr int kThreads = InputTile::kThreads;
 
-#if RN_HALF
 static_assert(RN_SHARED_BYTES >= InputTile::kSharedBytes &&
                   RN_SHARED_BYTES >= WeightTile::kSharedBytes,
               "the launch was planned for another tile");
-#endif
 
 __device__ __forceinline__ void input_gradient(const FcBackward& op, Element* shared, int m0,
                                                int n0) {

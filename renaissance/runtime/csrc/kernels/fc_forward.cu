@@ -5,9 +5,7 @@ using namespace rn;
 
 typedef FcTile<true, true, RN_C, RN_C> Tile;
 
-#if RN_HALF
 static_assert(Tile::kSharedBytes == RN_SHARED_BYTES, "the launch was planned for another tile");
-#endif
 
 #if RN_Y_HALF
 typedef half_bits Output;

@@ -1,7 +1,7 @@
 // Which tile a fully connected kernel uses, by the constants it is compiled with.
 //
-// RN_C and RN_K are the layer's widths, RN_HALF its type. RN_TILE_M, _N, _K, RN_WARPS_M, _N,
-// RN_SPLITS and RN_STAGES shape the fp16 tile.
+// RN_C and RN_K are the layer's widths, RN_HALF its type. RN_TILE_M and _N shape the tile, for fp16
+// also RN_TILE_K, RN_WARPS_M, _N, RN_SPLITS and RN_STAGES.
 #pragma once
 
 #include "simt.cuh"
@@ -23,7 +23,7 @@ struct FcTile : MatrixTile<RN_TILE_M, RN_TILE_N, RN_TILE_K, RN_WARPS_M, RN_WARPS
 typedef Operand FcOperand;
 #else
 template <bool kAAlongK, bool kBAlongK, int kAStride, int kBStride>
-struct FcTile : FloatTile<kAAlongK, kBAlongK> {};
+struct FcTile : FloatTile<RN_TILE_M, RN_TILE_N, kAAlongK, kBAlongK> {};
 typedef FloatOperand FcOperand;
 #endif
 

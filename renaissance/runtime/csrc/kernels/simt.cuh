@@ -1,6 +1,7 @@
 // A tile of a matrix product in fp32, without tensor cores: full precision, sums in order of k.
 //
-// The same interface as MatrixTile. A block of 16 x 16 threads computes 64 x 64; a thread 4 x 4.
+// The same interface as MatrixTile. A block of 16 x 16 threads computes kTileM x kTileN, a thread a
+// sixteenth of each. The next stage travels through registers while this one is multiplied.
 #pragma once
 
 #include "device.cuh"
@@ -12,61 +13,95 @@ struct FloatOperand {
   int rows, depth, stride;
 };
 
-template <bool kAAlongK, bool kBAlongK>
-struct FloatTile {
-  static constexpr int kTileM = 64, kTileN = 64, kTileK = 16, kThreads = 256;
-  static constexpr int kPitch = 68;
-  static constexpr int kSharedBytes = 2 * kTileK * kPitch * 4;
+// One operand's part of a stage: kRows rows, kTileK deep, stored across k.
+template <int kRows, bool kAlongK>
+struct FloatStage {
+  static constexpr int kTileK = 16, kThreads = 256, kPitch = kRows + 4;
+  static constexpr int kEach = kRows * kTileK / kThreads;
 
-  float sum[4][4];
+  float value[kEach];
+
+  __device__ __forceinline__ static int row_of(int i) {
+    int index = i * kThreads + threadIdx.x;
+    return kAlongK ? index / kTileK : index % kRows;
+  }
+
+  __device__ __forceinline__ static int k_of(int i) {
+    int index = i * kThreads + threadIdx.x;
+    return kAlongK ? index % kTileK : index / kRows;
+  }
+
+  __device__ __forceinline__ void fetch(const FloatOperand& a, int row0, int k0) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      int row = row0 + row_of(i), k = k0 + k_of(i);
+      Index offset = kAlongK ? static_cast<Index>(row) * a.stride + k
+                             : static_cast<Index>(k) * a.stride + row;
+      value[i] = row < a.rows && k < a.depth ? a.data[offset] : 0.0f;
+    }
+  }
+
+  __device__ __forceinline__ void put(float* tile) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) tile[k_of(i) * kPitch + row_of(i)] = value[i];
+  }
+};
+
+template <int kRowsM, int kRowsN, bool kAAlongK, bool kBAlongK>
+struct FloatTile {
+  static constexpr int kTileM = kRowsM, kTileN = kRowsN, kTileK = 16, kThreads = 256;
+  static constexpr int kM = kTileM / 16, kN = kTileN / 16;
+  typedef FloatStage<kTileM, kAAlongK> StageA;
+  typedef FloatStage<kTileN, kBAlongK> StageB;
+  static constexpr int kSharedBytes = kTileK * (StageA::kPitch + StageB::kPitch) * 4;
+  static_assert(kN % 2 == 0, "sums are handed out in pairs");
+
+  float sum[kM][kN];
 
   __device__ __forceinline__ void compute(float* shared, const FloatOperand& a,
                                           const FloatOperand& b, int m0, int n0) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kM; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) sum[i][j] = 0.0f;
-    float *tile_a = shared, *tile_b = shared + kTileK * kPitch;
-    int m = threadIdx.x / 16 * 4, n = threadIdx.x % 16 * 4;
+      for (int j = 0; j < kN; ++j) sum[i][j] = 0.0f;
+    float *tile_a = shared, *tile_b = shared + kTileK * StageA::kPitch;
+    StageA next_a;
+    StageB next_b;
+    next_a.fetch(a, m0, 0);
+    next_b.fetch(b, n0, 0);
     for (int k0 = 0; k0 < a.depth; k0 += kTileK) {
       __syncthreads();
-      load<kAAlongK>(tile_a, a, m0, k0);
-      load<kBAlongK>(tile_b, b, n0, k0);
+      next_a.put(tile_a);
+      next_b.put(tile_b);
       __syncthreads();
-#pragma unroll
-      for (int k = 0; k < kTileK; ++k) {
-        Vector<float, 4> left = *reinterpret_cast<Vector<float, 4>*>(tile_a + k * kPitch + m);
-        Vector<float, 4> right = *reinterpret_cast<Vector<float, 4>*>(tile_b + k * kPitch + n);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sum[i][j] = fmaf(left.value[i], right.value[j], sum[i][j]);
-      }
+      next_a.fetch(a, m0, k0 + kTileK);
+      next_b.fetch(b, n0, k0 + kTileK);
+      multiply(tile_a, tile_b);
     }
   }
 
-  // Shared tiles are stored across k, whichever way the operand lies in memory.
-  template <bool kAlongK>
-  __device__ __forceinline__ static void load(float* tile, const FloatOperand& a, int row0,
-                                              int k0) {
+  __device__ __forceinline__ void multiply(const float* tile_a, const float* tile_b) {
+    typedef Vector<float, kM> Left;
+    typedef Vector<float, kN> Right;
+    int m = threadIdx.x / 16 * kM, n = threadIdx.x % 16 * kN;
 #pragma unroll
-    for (int i = 0; i < 64 * kTileK / kThreads; ++i) {
-      int index = i * kThreads + threadIdx.x;
-      int row = kAlongK ? index / kTileK : index % 64, k = kAlongK ? index % kTileK : index / 64;
-      bool inside = row0 + row < a.rows && k0 + k < a.depth;
-      Index offset = kAlongK ? static_cast<Index>(row0 + row) * a.stride + k0 + k
-                             : static_cast<Index>(k0 + k) * a.stride + row0 + row;
-      tile[k * kPitch + row] = inside ? a.data[offset] : 0.0f;
+    for (int k = 0; k < kTileK; ++k) {
+      Left left = *reinterpret_cast<const Left*>(tile_a + k * StageA::kPitch + m);
+      Right right = *reinterpret_cast<const Right*>(tile_b + k * StageB::kPitch + n);
+#pragma unroll
+      for (int i = 0; i < kM; ++i)
+#pragma unroll
+        for (int j = 0; j < kN; ++j) sum[i][j] = fmaf(left.value[i], right.value[j], sum[i][j]);
     }
   }
 
   template <class Function>
   __device__ __forceinline__ void each_pair(int m0, int n0, Function function) {
-    int m = m0 + threadIdx.x / 16 * 4, n = n0 + threadIdx.x % 16 * 4;
+    int m = m0 + threadIdx.x / 16 * kM, n = n0 + threadIdx.x % 16 * kN;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kM; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) function(m + i, n + j, sum[i][j], sum[i][j + 1]);
+      for (int j = 0; j < kN; j += 2) function(m + i, n + j, sum[i][j], sum[i][j + 1]);
   }
 };
 
