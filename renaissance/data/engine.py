@@ -212,14 +212,16 @@ class PictureEngine:
         self._reader.announce(ids)
 
     def fill(self, ids: np.ndarray, epoch: int, out: np.ndarray, out_labels: np.ndarray) -> None:
+        stream = out.nbytes > native.CACHE_BYTES
+
         def item(position: int) -> None:
             place = out[position]
-            out_labels[position] = self._prepare(int(ids[position]), epoch, place)
+            out_labels[position] = self._prepare(int(ids[position]), epoch, place, stream)
 
         self._workers.run(len(ids), item)
         self._reader.forget(ids)
 
-    def _prepare(self, sample: int, epoch: int, place: np.ndarray) -> int:
+    def _prepare(self, sample: int, epoch: int, place: np.ndarray, stream: bool) -> int:
         """One sample into its place; returns its label.
 
         A damaged sample is replaced, if that is allowed, by the next one in the data set (cyclic)
@@ -228,7 +230,7 @@ class PictureEngine:
         for step in range(MOST_REPLACEMENTS):
             current = (sample + step) % len(self._dataset)
             try:
-                self._prepare_exactly(current, epoch, place)
+                self._prepare_exactly(current, epoch, place, stream)
                 return int(self._dataset.labels[current])
             except (FormatError, OSError) as error:
                 where = f"sample {current} of {self._dataset.name} ({self._where(current)})"
@@ -241,7 +243,7 @@ class PictureEngine:
             f"{self._dataset.name}: {MOST_REPLACEMENTS} damaged samples in a row from {sample} on"
         )
 
-    def _prepare_exactly(self, sample: int, epoch: int, place: np.ndarray) -> None:
+    def _prepare_exactly(self, sample: int, epoch: int, place: np.ndarray, stream: bool) -> None:
         draw = Draw(self._preparation.seed, epoch, sample)
         if isinstance(self._dataset, ArrayDataset):
             image, flip, box = self._chain.run(self._dataset.images[sample], draw)
@@ -252,7 +254,7 @@ class PictureEngine:
                 f"is {image.shape[0]}x{image.shape[1]} after the transforms, expected "
                 f"{self.after[0]}x{self.after[1]}"
             )
-        self._finish.run(image, flip, box, place)
+        self._finish.run(image, flip, box, place, stream)
 
     def _where(self, sample: int) -> str:
         if isinstance(self._dataset, ArrayDataset):
@@ -277,11 +279,16 @@ class Finisher:
             )
 
     def run(
-        self, image: np.ndarray, flip: bool, box: tuple[int, int, int, int], place: np.ndarray
+        self,
+        image: np.ndarray,
+        flip: bool,
+        box: tuple[int, int, int, int],
+        place: np.ndarray,
+        stream: bool,
     ) -> None:
         """Write the normalised picture to its place."""
         if self._native is not None:
-            self._native.run(np.ascontiguousarray(image), place, flip, box)
+            self._native.run(np.ascontiguousarray(image), place, flip, box, stream)
             return
         channels = self._table.shape[0]
         if flip:

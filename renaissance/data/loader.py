@@ -13,6 +13,7 @@ import numpy as np
 
 from renaissance.core.errors import check_int, fail
 from renaissance.core.philox import permutation
+from renaissance.data.buffers import paged
 from renaissance.data.dataset import ArrayDataset
 from renaissance.data.encoded import EncodedDataset
 from renaissance.data.engine import Dataset, Preparation, make_engine
@@ -115,7 +116,7 @@ class Loader:
                 self.engine.announce(batch)
             if number + 1 < len(ids):
                 self.engine.announce(ids[number + 1])
-            images = np.empty((len(batch), *self.image_shape), self.preparation.dtype)
+            images = paged((len(batch), *self.image_shape), self.preparation.dtype)
             labels = np.empty(len(batch), np.int32)
             self.fill(batch, epoch, images, labels)
             yield images, labels

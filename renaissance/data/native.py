@@ -20,8 +20,10 @@ from renaissance.data.chain import Chain
 from renaissance.data.normalization import Normalization
 from renaissance.runtime import library
 
-VERSION = 1
+VERSION = 2
 MOST_WORKERS = 4096
+CACHE_BYTES = 8 << 20
+"""Batches beyond this are written around the cache."""
 INSTRUCTION_SETS = ("scalar", "avx2", "avx512")
 
 _POINTER = ctypes.c_void_p
@@ -35,7 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "normalizer_isa": (_I32, [_POINTER]),
     "pool_new": (_POINTER, [_I32, _POINTER, _I32]),
     "pool_free": (None, [_POINTER]),
-    "normalize": (None, [_POINTER, _POINTER, *[_I32] * 7, _POINTER]),
+    "normalize": (None, [_POINTER, _POINTER, *[_I32] * 8, _POINTER]),
     "batch": (
         _I32,
         [
@@ -164,17 +166,19 @@ class Normalizer:
         out: np.ndarray,
         flip: bool = False,
         rectangle: tuple[int, int, int, int] = (0, 0, 0, 0),
+        stream: bool = False,
     ) -> None:
         """Normalise one picture [h, w, channels] into ``out`` [h, w, out_channels].
 
         ``rectangle`` is (top, left, height, width), after the flip; height 0 erases nothing.
+        ``stream`` writes around the cache, which pays where the whole batch is larger than it.
         """
         h, w, c = image.shape
         assert image.dtype == np.uint8 and image.flags.c_contiguous and c == self.channels
         assert out.shape == (h, w, self.out_channels) and out.dtype == self.dtype
         assert out.flags.c_contiguous
         required()["normalize"](
-            self.handle, address(image), h, w, int(flip), *rectangle, address(out)
+            self.handle, address(image), h, w, int(flip), *rectangle, int(stream), address(out)
         )
 
 

@@ -1,7 +1,9 @@
 """Normalisation: uint8 to float through one table of 256 entries per channel.
 
-``y = (x / 255 - mean) / std``, computed in float64 and rounded once. A pixel has 256 values, so a
-table makes every implementation (numpy, scalar, vector, device) give identical bits.
+``y = (x / 255 - mean) / std``, written as ``x * scale + bias``. A pixel has 256 values, so a table
+makes every implementation (numpy, scalar, vector, device) give identical bits. For float32 its
+entries are fused multiply-adds of float32, which vector code can follow exactly (they lie within
+2e-7 of the largest value from the exact ones); for float16 the exact values, rounded once.
 """
 
 from __future__ import annotations
@@ -51,19 +53,26 @@ class Normalization:
         Raises:
             ValueError: Neither one value nor one per channel.
         """
-        rows = []
+        scale, bias = self.affine(channels)
+        kind = check_float(dtype)
+        levels = np.arange(256, dtype=np.float64)[None, :]
+        if kind == np.float32:
+            # what one fused multiply-add of float32 gives: the product is exact in float64
+            scale, bias = (part.astype(np.float32).astype(np.float64) for part in (scale, bias))
+        return (levels * scale[:, None] + bias[:, None]).astype(kind)
+
+    def affine(self, channels: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and bias per channel, float64 ``[channels]``: ``y = x * scale + bias``.
+
+        Raises:
+            ValueError: Neither one value nor one per channel.
+        """
+        columns = []
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, channels):
                 fail(ValueError, f"normalization {name}", values, f"1 or {channels} values")
-            rows.append(np.broadcast_to(np.array(values, np.float64), (channels,))[:, None])
-        levels = np.arange(256, dtype=np.float64)[None, :] / 255.0
-        # float64 straight to the result: by way of float32 a float16 could be rounded twice
-        return ((levels - rows[0]) / rows[1]).astype(check_float(dtype))
-
-    def affine(self, channels: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and bias per channel, float64: ``y = x * scale + bias`` up to rounding."""
-        std = np.broadcast_to(np.array(self.std, np.float64), (channels,))
-        mean = np.broadcast_to(np.array(self.mean, np.float64), (channels,))
+            columns.append(np.broadcast_to(np.array(values, np.float64), (channels,)))
+        mean, std = columns
         return 1.0 / (255.0 * std), -mean / std
 
 

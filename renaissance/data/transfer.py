@@ -13,10 +13,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from renaissance.data.buffers import paged
 from renaissance.data.loader import Batch, Loader, Prefetcher
 
 Handle = TypeVar("Handle")
-PAGE = 4096
 
 
 class Event(NamedTuple):
@@ -148,11 +148,3 @@ class TransferStation(Generic[Handle]):
             for event in self.trace
         ]
         Path(path).write_text(json.dumps({"traceEvents": entries}))
-
-
-def paged(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array that begins on a page: copies to a device run best from there."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    raw = np.empty(size + PAGE, np.uint8)
-    first = -raw.ctypes.data % PAGE
-    return raw[first : first + size].view(dtype).reshape(shape)

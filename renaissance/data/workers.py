@@ -45,15 +45,17 @@ class ThreadWorkers:
                     return
                 item(position)
 
-        tasks = [self._pool.submit(stride, k) for k in range(min(self.workers, count))]
-        pending = set(tasks)
+        tasks: list[Future[None]] = []
         try:
+            for k in range(min(self.workers, count)):
+                tasks.append(self._pool.submit(stride, k))
+            pending = set(tasks)
             # short waits: an interrupt is noticed whichever thread the system gives it to
             while pending:
                 done, pending = wait(pending, PATIENCE_SECONDS, FIRST_EXCEPTION)
                 if any(task.exception() is not None for task in done):
                     break
-        finally:  # also when the caller is interrupted while it waits
+        finally:  # also when the caller is interrupted
             stop.set()
             wait(tasks)
         for task in tasks:

@@ -23,6 +23,7 @@ from renaissance.data import (
     array_ops,
     native,
 )
+from renaissance.data.buffers import paged
 from renaissance.data.chain import FIRST_OPERATION, Chain, lower_chain, threshold
 from renaissance.data.draws import Draw, bounded, choose_rectangle, philox_block
 from renaissance.data.normalization import Normalization
@@ -269,12 +270,13 @@ def test_every_instruction_set_gives_the_tables_bits(preset, dtype, channels, in
         normalizer = native.Normalizer(
             preset, channels, np.dtype(dtype), out_channels, instruction_set
         )
-        for h, w in ((1, 1), (1, 255), (3, 17), (8, 48), (300, 5)):
+        for h, w in ((1, 1), (1, 255), (3, 17), (8, 48), (300, 5), (4, 64), (9, 6), (9, 7), (9, 9)):
             image = noise_dataset(1, h, w, channels, seed=h).images[0]
             for flip in (False, True):
-                out = np.full((h, w, out_channels), np.nan, dtype)
+                out = paged((h, w, out_channels), np.dtype(dtype))
+                out[:] = np.nan
                 box = (0, w // 3, 1, w // 2) if w > 2 else (0, 0, 0, 0)
-                normalizer.run(image, out, flip, box)
+                normalizer.run(image, out, flip, box, stream=h % 2 == 0)
                 expected = np.zeros((h, w, out_channels), dtype)
                 pixels = image[:, ::-1] if flip else image
                 expected[..., :channels] = table[np.arange(channels), pixels]

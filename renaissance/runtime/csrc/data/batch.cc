@@ -14,6 +14,8 @@ namespace {
 
 using namespace rn::data;
 
+constexpr int64_t kCacheBytes = 8 << 20;  // batches beyond this are written around the cache
+
 void report(const std::string& text, char* message, int64_t room) {
   if (room <= 0) return;
   std::strncpy(message, text.c_str(), static_cast<size_t>(room) - 1);
@@ -30,7 +32,7 @@ void pause(uint32_t most_microseconds, const Origin& origin) {
 }  // namespace
 
 // Counts up whenever a signature below or the words of a plan change their meaning.
-RN_EXPORT int32_t rn_data_version() { return 1; }
+RN_EXPORT int32_t rn_data_version() { return 2; }
 
 RN_EXPORT int32_t rn_data_best_isa() { return best_isa(); }
 
@@ -49,7 +51,7 @@ RN_EXPORT void* rn_data_plan_new(const int32_t* words, int64_t count, char* mess
 
 RN_EXPORT void rn_data_plan_free(void* plan) { delete static_cast<Plan*>(plan); }
 
-// table: [channels][256] of fp32, or of fp16 if `half`; scales, biases: [channels], see normalize.h.
+// table: [channels][256] of fp32, or fp16 if `half`; scales, biases: [channels], see normalize.h.
 RN_EXPORT void* rn_data_normalizer_new(const void* table, const double* scales,
                                        const double* biases, int32_t channels,
                                        int32_t out_channels, int32_t half, int32_t isa) {
@@ -81,12 +83,13 @@ RN_EXPORT void* rn_data_pool_new(int32_t workers, const int32_t* processors,
 
 RN_EXPORT void rn_data_pool_free(void* pool) { delete static_cast<Pool*>(pool); }
 
-// Normalises one [h, w, channels] picture, with flip and an erased rectangle (height 0: none).
+// Normalises one [h, w, channels] picture, with flip and an erased rectangle (height 0: none);
+// `stream` writes around the cache.
 RN_EXPORT void rn_data_normalize(const void* normalizer, const uint8_t* image, int32_t h, int32_t w,
                                  int32_t flip, int32_t top, int32_t left, int32_t height,
-                                 int32_t width, void* out) {
+                                 int32_t width, int32_t stream, void* out) {
   const Finish finish{flip != 0, height > 0, top, left, height, width};
-  static_cast<const Normalizer*>(normalizer)->run(image, h, w, finish, out);
+  static_cast<const Normalizer*>(normalizer)->run(image, h, w, finish, stream != 0, out);
 }
 
 // Transforms and normalises the samples `ids` of `images` [n, h, w, c] into consecutive places of
@@ -107,8 +110,10 @@ RN_EXPORT int32_t rn_data_batch(void* pool, const void* plan_handle, const void*
   }
   const int64_t in_bytes = int64_t{plan.h} * plan.w * plan.c;
   const int64_t pixels = int64_t{plan.out_h} * plan.out_w;
-  const int64_t out_bytes =
-      normalizer ? pixels * normalizer->out_channels * normalizer->element_bytes() : pixels * plan.c;
+  const int64_t pixel_bytes =
+      normalizer ? normalizer->out_channels * normalizer->element_bytes() : plan.c;
+  const int64_t out_bytes = pixels * pixel_bytes;
+  const bool stream = count * out_bytes > kCacheBytes;
   Pool& workers = *static_cast<Pool*>(pool);
   workers.run([&](int32_t worker) {
     thread_local std::vector<uint8_t> scratch;
@@ -122,7 +127,7 @@ RN_EXPORT int32_t rn_data_batch(void* pool, const void* plan_handle, const void*
           transform(plan, origin, images + ids[i] * in_bytes, scratch.data(), &finish);
       uint8_t* place = static_cast<uint8_t*>(out) + i * out_bytes;
       if (normalizer) {
-        normalizer->run(image, plan.out_h, plan.out_w, finish, place);
+        normalizer->run(image, plan.out_h, plan.out_w, finish, stream, place);
       } else if (!finish.flip) {
         std::memcpy(place, image, static_cast<size_t>(out_bytes));
       } else {

@@ -17,7 +17,7 @@ struct Finish {
 
 // Runs a chain on one picture.
 //
-// `scratch` holds 3 * plan.most_pixels * c bytes. Returns the result, in `scratch` or `image` itself.
+// `scratch` holds 3 * plan.most_pixels * c bytes. Returns the result: in `scratch`, or `image`.
 // Flips and erasures at the end are not carried out but described in `finish`.
 const uint8_t* transform(const Plan& plan, const Origin& origin, const uint8_t* image,
                          uint8_t* scratch, Finish* finish);

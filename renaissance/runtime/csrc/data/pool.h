@@ -10,8 +10,8 @@
 
 namespace rn::data {
 
-// Threads wait between jobs. Which worker takes which item is fixed by its number alone: no queue, no
-// lock per item. The caller's thread is worker 0, so a pool of one has no thread at all.
+// Threads wait between jobs. Which worker takes which item is fixed by its number alone: no queue,
+// no lock per item. The caller's thread is worker 0, so a pool of one has no thread at all.
 class Pool {
  public:
   Pool(int32_t workers, const int32_t* processors, int32_t processor_count);
