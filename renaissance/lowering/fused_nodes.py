@@ -19,13 +19,12 @@ from renaissance.core.errors import PlanError, fail
 from renaissance.core.types import DType, Region
 from renaissance.graph.computation_graph.node import ComputeNode, Node, RangeNode
 from renaissance.graph.computation_graph.operands import Ref, RegionRun
-from renaissance.graph.memory_plan import MemoryPlan
+from renaissance.graph.memory_plan import DTensor, MemoryPlan
 from renaissance.lowering import targets
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, TYPE_NUMBERS
 from renaissance.lowering.fused_update import lars_attributes, log_betas, optimizer_attributes
 from renaissance.lowering.in_place import Argument, InPlaceCall, Location
 from renaissance.lowering.step import Recipe
-from renaissance.tensor.dtensor import DTensor
 
 IMAGES, LABELS, BATCH = Argument("images"), Argument("labels"), Argument("batch")
 """What a step is given from outside: stacked batches, and which of them is its own."""

@@ -52,20 +52,29 @@ class Program:
 
     # -- state ------------------------------------------------------------------------------------
 
-    def init(self, seed: int | jax.Array = 0) -> ArrayState:
+    def init(
+        self, seed: int | jax.Array = 0, params: Mapping[str, Any] | None = None
+    ) -> ArrayState:
         """A fresh state.
 
         Args:
             seed: An integer, or a JAX random key whose bits become the seed. The same seed gives
                 the same bits on every machine: weights are drawn on the host.
+            params: Weights to start from instead, by name as in :meth:`params`; the seed then only
+                serves dropout.
+
+        Raises:
+            ValueError: ``params`` lacks a tensor, has one too many or one of another shape.
         """
         number = seed_of(seed)
         config = self.config
+        if params is not None:
+            return self.backend.init(self._check_params(params), number)
         weights = initial_weights(
             [(name, spec.shape, spec.group) for name, spec, _ in self.plan.weights()],
             config.initializer,
             number,
-            zero_gamma=residual_gammas(self.plan) if config.zero_gamma else (),
+            zero_gamma=self.plan.residual_gammas() if config.zero_gamma else (),
         )
         return self.backend.init(weights, number)
 
@@ -221,14 +230,25 @@ class Program:
         x = jnp.asarray(images)
         weights = {n: jnp.asarray(v) for n, v in params.items()}
         running = {n: jnp.asarray(v) for n, v in (statistics or {}).items()}
-        missing = [n for n, _, _ in self.plan.weights() if n not in weights]
-        if missing:
-            fail(ValueError, "params", sorted(weights), f"also {missing}")
+        self._check_params(weights)
         if train:
             return forward_train(self.plan, weights, running, x, seed=seed, step=step)[0]
         return forward_infer(self.plan, weights, running, x)
 
     # -- checks -----------------------------------------------------------------------------------
+
+    def _check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of the plan, in its order; nothing may be missing, left over or misshapen."""
+        shapes = {name: spec.shape for name, spec, _ in self.plan.weights()}
+        for name, shape in shapes.items():
+            if name not in params:
+                fail(ValueError, "params", sorted(params), f"also {name!r}")
+            if np.shape(params[name]) != shape:
+                fail(ValueError, f"shape of params[{name!r}]", np.shape(params[name]), str(shape))
+        extra = sorted(set(params) - set(shapes))
+        if extra:
+            fail(ValueError, "params", extra, "no tensors beside those of the plan")
+        return {name: params[name] for name in shapes}
 
     def _check_ema(self, wanted: bool) -> None:
         if wanted and self.config.ema is None:
@@ -271,16 +291,6 @@ def check_labels(labels: np.ndarray, classes: int) -> None:
     if wrong.size:
         row = int(wrong[0])
         fail(ValueError, f"label at row {row}", int(labels[row]), f"a class in [0, {classes - 1}]")
-
-
-def residual_gammas(plan: ArchPlan) -> list[str]:
-    """Names of the scales of batch norms whose output is added to a shortcut."""
-    layers = plan.primitives()
-    return [
-        f"{layer.name}.weight"
-        for layer, following in zip(layers, layers[1:], strict=False)
-        if layer.kind == "bn2d" and following.kind == "add2_end"
-    ]
 
 
 def seed_of(seed: int | jax.Array) -> int:

@@ -75,7 +75,7 @@ def test_missing_parameters_are_named() -> None:
     program = small_program()
     params = program.params(program.init(0))
     del params["bn1.bias"]
-    with pytest.raises(ValueError, match=r"also \['bn1.bias'\]"):
+    with pytest.raises(ValueError, match="also 'bn1.bias'"):
         program.apply(params, random_batch(0)[0], train=True)
 
 
@@ -110,6 +110,18 @@ def test_params_are_named_copies() -> None:
     params["conv1.weight"][:] = np.nan
     assert np.isfinite(program.params(state)["conv1.weight"]).all()
     assert sum(v.size for v in params.values()) == program.plan.parameter_count
+
+
+def test_a_state_can_start_from_given_weights() -> None:
+    program = small_program()
+    state, _ = program.train_step(program.init(0), random_batch(0))
+    params = program.params(state)
+    again = program.params(program.init(5, params))
+    assert all((again[name] == value).all() for name, value in params.items())
+    with pytest.raises(ValueError, match=r"shape of params\['fc1.bias'\] is \(4,\)"):
+        program.init(0, {**params, "fc1.bias": params["fc1.bias"][:4]})
+    with pytest.raises(ValueError, match=r"params is \['fc9.bias'\], expected no tensors"):
+        program.init(0, {**params, "fc9.bias": params["fc1.bias"]})
 
 
 def test_zero_gamma_starts_residual_branches_at_zero() -> None:

@@ -7,9 +7,11 @@ from renaissance.graph.memory_plan.plan import MemoryPlan
 from renaissance.graph.memory_plan.report import MemoryReport
 from renaissance.graph.memory_plan.requirement import Requirement, Scope, VariantShapes
 from renaissance.graph.memory_plan.slots import Slot, size_slots
+from renaissance.tensor.dtensor import DTensor
 
 __all__ = [
     "ALIGNMENT",
+    "DTensor",
     "REUSED_REGIONS",
     "Layout",
     "Lifetime",
