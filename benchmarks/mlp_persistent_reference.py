@@ -10,9 +10,24 @@ SGD, MOMENTUM, NESTEROV, ADAM, ADAMW = range(5)
 class Reference:
     """State and step; matrix products and the optimizer run in fp64."""
 
-    def __init__(self, weights, biases, *, rule, lr_table, loss_scale, growth_interval=2000,
-                 smoothing=0.1, momentum=0.9, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=1e-4,
-                 scale_maximum=2.0**24, rounding=True):
+    def __init__(
+        self,
+        weights,
+        biases,
+        *,
+        rule,
+        lr_table,
+        loss_scale,
+        growth_interval=2000,
+        smoothing=0.1,
+        momentum=0.9,
+        beta1=0.9,
+        beta2=0.999,
+        eps=1e-8,
+        weight_decay=1e-4,
+        scale_maximum=2.0**24,
+        rounding=True,
+    ):
         self.w = [w.astype(np.float64) for w in weights]
         self.b = [b.astype(np.float64) for b in biases]
         self.mw, self.vw = ([np.zeros_like(x) for x in self.w] for _ in range(2))

@@ -1,4 +1,42 @@
-// Many training steps of an MLP in one launch.
+// Many training steps of an MLP (fc + activation, softmax cross-entropy) in one launch. sm_90a only.
+//
+// What a step of 784-1024-512-256-10, batch 200, has to do: 1.43 GFLOP (1.8 us at the matrix rate),
+// 1.46 M optimizer updates, 17.5 MB of masters and moments that stay on chip, about 610 KB read from L2
+// by each block, most of it ahead of its use; and six hand-overs between blocks that wait for each
+// other. The hand-overs decide the shape (benchmarks/notes_mlp_persistent.md has what each way costs):
+//
+// - The rows of the batch are divided among clusters of kGroup blocks. Within a cluster each block
+//   computes width / kGroup features of every layer, for all rows of the cluster, forward and back; its
+//   tile travels to the others by one multicast copy and an mbarrier, without polling. The head (last
+//   layer, loss, gradient of the last hidden layer) is computed by every block of the cluster alike.
+// - The grid is crossed twice a step: when all gradients of activations are in device memory (weight
+//   gradients sum over all rows), and when all new fp16 weights are, together with the verdict whether
+//   every gradient was finite. Counters in device memory, a release to add, an acquire to poll.
+// - A block owns a tile of the first weight and at most one of the others for the whole launch: masters
+//   and moments in registers and shared memory. It writes new fp16 weights into a second set before the
+//   verdict; after a refusal the old set is simply used again and nothing on chip has changed.
+// - Four more warps bring weights and operands ahead of use, shape the next batch, sum bias gradients
+//   and keep the scalars. 232 registers for those that compute, 40 for the helpers.
+//
+// All sums have a fixed order; no floating-point atomics. A launch of n steps leaves the same bits as n
+// launches of one step (but for the order in which metrics are summed over steps).
+//
+// Residency: every block waits for every other, so all kBlocks must run at once: one block on each of
+// kBlocks multiprocessors, in clusters of kGroup. The caller asks cuOccupancyMaxActiveClusters (7
+// clusters of 16 on an H200) and sets the function attributes for 232,448 bytes of dynamic shared memory
+// and for clusters larger than 8. Launch: kBlocks x 384 threads, Arguments by value. NVRTC compiles this
+// file as it is, with --gpu-architecture=sm_90a --std=c++17.
+//
+// Macros: RN_WIDTHS 784,1024,512,256,10 | RN_BATCH rows of a step | RN_GROUP 16 | RN_CLUSTERS 7 |
+// RN_INPUT_SLAB columns of a first-layer gradient tile, a multiple of 16 up to 128 with (padded width of
+// layer 1 / 64) x (input / slab) tiles at most kBlocks | RN_ACTIVATION 0 none, 1 relu, 2 relu6, 3
+// leaky_relu | RN_RULE 0 sgd, 1 momentum, 2 nesterov, 3 adam, 4 adamw | RN_INPUT_UINT8 0 fp16, 1 uint8 |
+// RN_CLIP 1 to clamp gradients | RN_TRACE 1 for clock readings.
+//
+// Covers: three to eight layers, at most 16 classes, input width a multiple of 8, batches up to
+// 32 kClusters rows, whatever of that fits (static assertions say what does not): hidden widths are
+// padded to multiples of 16 kGroup and end at 1,024; label smoothing; skipped steps and dynamic loss
+// scaling. Not: LARS, EMA, global-norm clipping, dropout or batch norm between layers.
 #include "mlp_persistent_arguments.cuh"
 #include "mlp_persistent_chain.cuh"
 #include "mlp_persistent_head.cuh"
