@@ -12,12 +12,12 @@ from typing import Any
 from renaissance.core.errors import PlanError, fail
 from renaissance.core.types import DType
 from renaissance.graph.computation_graph.node import ComputeNode
+from renaissance.graph.memory_plan import DTensor
 from renaissance.lowering import targets
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, TYPE_NUMBERS
 from renaissance.lowering.fused_nodes import LOWERINGS, Lowering, Scene
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.targets import Target
-from renaissance.tensor.dtensor import DTensor
 
 Calls = list[InPlaceCall]
 Places = tuple[Location | None, ...]
@@ -65,8 +65,10 @@ def _activation(node: ComputeNode) -> int:
     return ACTIVATION_NUMBERS[node.params.get("activation")]
 
 
-def _rows(tensor: DTensor) -> dict[str, int]:
-    return {"rows": tensor.size // tensor.shape[-1], "c": tensor.shape[-1]}
+def _rows(scene: Scene, node: ComputeNode, x: str, constant: str) -> dict[str, int]:
+    """Rows and channels as the norm counts them: behind a flatten its x still has a map's shape."""
+    channels = scene.tensor(node, constant).size
+    return {"rows": scene.tensor(node, x).size // channels, "c": channels}
 
 
 # -- convolutions ---------------------------------------------------------------------------------
@@ -151,9 +153,8 @@ def _conv_statistics_forward(scene: Scene, node: ComputeNode) -> Calls:
 
 
 def _conv_affine_forward(scene: Scene, node: ComputeNode) -> Calls:
-    y = scene.tensor(node, "y")
     operands = _at(scene, node, "y", "scale", "bias", "shortcut", "y")
-    sizes = {**_rows(y), "type": _type(scene, node, "x", "y", "shortcut")}
+    sizes = {**_rows(scene, node, "y", "scale"), "type": _type(scene, node, "x", "y", "shortcut")}
     sizes["activation"] = _activation(node)
     affine = InPlaceCall(targets.AFFINE_FORWARD, operands, sizes, node.layer)
     return [*_conv_forward(scene, node), affine]
@@ -167,7 +168,7 @@ _NONE: Places = (None, None, None, None)
 
 
 def _statistics(scene: Scene, node: ComputeNode, x: str) -> Calls:
-    sizes: dict[str, Any] = _rows(scene.tensor(node, x))
+    sizes: dict[str, Any] = _rows(scene, node, x, "mean")
     sizes |= {"partial_rows": partial_rows(sizes["rows"]), "type": _type(scene, node, x)}
     constants = {name: float(node.params[name]) for name in ("momentum", "eps")}
     results = ("mean", "inverse_std", "next_mean", "next_var", "partial")
@@ -178,7 +179,7 @@ def _statistics(scene: Scene, node: ComputeNode, x: str) -> Calls:
 
 def _apply(scene: Scene, node: ComputeNode) -> Calls:
     roles = ("x", *_NORM, "shortcut", *_SHORTCUT_NORM, "y", "z")
-    sizes = {**_rows(scene.tensor(node, "x")), "activation": _activation(node)}
+    sizes = {**_rows(scene, node, "x", "gamma"), "activation": _activation(node)}
     sizes["type"] = _type(scene, node, "x", "shortcut", "y", "z")
     return [InPlaceCall(targets.BATCH_NORM_APPLY, _at(scene, node, *roles), sizes, node.layer)]
 
@@ -188,7 +189,6 @@ def _batch_norm_forward(scene: Scene, node: ComputeNode) -> Calls:
 
 
 def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
-    x = scene.tensor(node, "x")
     gate = scene.at(node, "z") or scene.at(node, "y")
     results = ("dx", "dgamma", "dbeta", "dshortcut", "dshortcut_gamma", "dshortcut_beta")
     operands = (
@@ -197,7 +197,7 @@ def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
         *_at(scene, node, "argmax", "x", *_NORM, "shortcut", *_SHORTCUT_NORM),
         *_at(scene, node, *results, "partial"),
     )
-    sizes: dict[str, Any] = {**_NO_POOL, **_rows(x), "argmax_bytes": 0}
+    sizes: dict[str, Any] = {**_NO_POOL, **_rows(scene, node, "x", "gamma"), "argmax_bytes": 0}
     if scene.at(node, "argmax") is not None:
         sizes |= {**_pool_sizes(scene, node, "x", "dy"), "argmax_bytes": _argmax_bytes(scene, node)}
     sizes |= {"partial_rows": partial_rows(sizes["rows"]), "activation": _activation(node)}
@@ -213,7 +213,7 @@ def _batch_norm_fold(scene: Scene, node: ComputeNode) -> Calls:
 
 def _affine_forward(scene: Scene, node: ComputeNode) -> Calls:
     operands = _at(scene, node, "x", "scale", "bias", "shortcut", "y")
-    sizes = {**_rows(scene.tensor(node, "x")), "activation": _activation(node)}
+    sizes = {**_rows(scene, node, "x", "scale"), "activation": _activation(node)}
     sizes["type"] = _type(scene, node, "x", "y")
     return [InPlaceCall(targets.AFFINE_FORWARD, operands, sizes, node.layer)]
 
