@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the native library on a machine with a CUDA device, runs the native tests there, measures.
 #
-#   OUT=folder bash benchmarks/on_device.sh [tests] [bench] [tiles] [sanitize]
+#   OUT=folder bash benchmarks/on_device.sh [tests] [bench] [tiles] [hash] [sanitize]
 set -u
 out=${OUT:-/tmp}
 export PYTHONPATH=$PWD
@@ -25,10 +25,23 @@ case " $* " in *" bench "*)
     tee "$out/bench.log" | grep -v -i warning | tail -90
   echo "benchmark ended after $((SECONDS - began)) s" ;;
 esac
+case " $* " in *" hash "*)
+  for process in 1 2 3 4 5; do
+    timeout 90 $python benchmarks/hash_of_steps.py >"$out/hash$process.txt" 2>>"$out/hash.log" &
+  done
+  wait
+  echo "hashes after 200 steps in five processes, after $((SECONDS - began)) s:"
+  sort "$out"/hash?.txt | uniq -c; rm "$out"/hash?.txt ;;
+esac
 case " $* " in *" sanitize "*)
-  for tool in memcheck racecheck; do
+  for tool in memcheck racecheck initcheck synccheck; do
     timeout 120 compute-sanitizer --tool $tool --error-exitcode 9 $python -m pytest $options \
-      tests/lowering/test_native.py -k "fc_ or softmax" >"$out/$tool.log" 2>&1
-    echo "$tool ended with $? after $((SECONDS - began)) s"; tail -4 "$out/$tool.log"
-  done ;;
+      tests/lowering/test_native.py tests/lowering/test_native_update.py \
+      -k "fc_ or softmax or optimizer or lars or dropout" >"$out/$tool.log" 2>&1 &
+  done
+  wait
+  for tool in memcheck racecheck initcheck synccheck; do
+    echo "$tool: $(grep -E "ERROR SUMMARY|RACECHECK SUMMARY|passed|failed" "$out/$tool.log" | tr '\n' ' ')"
+  done
+  echo "sanitizers ended after $((SECONDS - began)) s" ;;
 esac
