@@ -256,7 +256,7 @@ def test_counts_and_labels_are_checked(capsys, tmp_path):
 
 
 def test_ctrl_c_keeps_what_was_measured_and_exits_with_130(tmp_path, compiled_once):
-    command = [sys.executable, "-m", "renaissance", "train", "digits", "--epochs", "10000"]
+    command = [sys.executable, "-m", "renaissance", "train", "digits", "--epochs", "1000"]
     with subprocess.Popen(
         [*command, "--runs", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -268,7 +268,7 @@ def test_ctrl_c_keeps_what_was_measured_and_exits_with_130(tmp_path, compiled_on
         watchdog.start()
         assert process.stdout is not None and process.stderr is not None
         for line in process.stdout:
-            if line.split()[:1] == ["2/10000"]:
+            if line.split()[:1] == ["2/1000"]:
                 break
         process.send_signal(signal.SIGINT)
         rest, errors = process.stdout.read(), process.stderr.read()
