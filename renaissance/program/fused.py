@@ -21,6 +21,7 @@ from renaissance.lowering.fused import (
 )
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
 from renaissance.lowering.in_place import PlanLaunches, no_launches, thread
+from renaissance.lowering.launches import launches_of
 from renaissance.lowering.state import ArrayState
 from renaissance.lowering.step import Recipe
 from renaissance.program.config import ProgramConfig
@@ -59,7 +60,11 @@ class FusedBackend:
         self.arena = self._arena()
         self._executables: dict[tuple[Any, ...], Executable] = {}
         for variant in (Variant.TRAIN_BASE, Variant.VAL_BASE):
-            self._pass(variant, DType.FP32, "train" if variant.is_training else "infer")
+            kind = "train" if variant.is_training else "infer"
+            fused = self._pass(variant, DType.FP32, kind)
+            if self.plan_launches is not no_launches:
+                for call in fused.calls:
+                    launches_of(call)  # refuses what has no kernel before anything is compiled
 
     def _arena(self) -> Arena:
         memory = self.graph.memory[Variant.TRAIN_BASE]

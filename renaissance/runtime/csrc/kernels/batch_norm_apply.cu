@@ -1,0 +1,29 @@
+// y = activation(norm(x) + shortcut) in one pass. RN_SHORTCUT: 0 none, 1 as it is, 2 normalised too.
+#include "map.cuh"
+
+using namespace rn;
+
+extern "C" __global__ void __launch_bounds__(256) batch_norm_apply_kernel(const BatchNormApply op) {
+  Walk walk;
+  PackNorm norm, other;
+  if (walk.row >= op.rows) return;
+  norm.read(op.norm, walk.column);
+  if (RN_SHORTCUT == 2) other.read(op.shortcut_norm, walk.column);
+#pragma unroll 2
+  for (Index row = walk.row; row < op.rows; row += walk.step) {
+    Floats x, shortcut;
+    load(x, op.x, row, walk.column);
+    if (RN_SHORTCUT) load(shortcut, op.shortcut, row, walk.column);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      float z = norm(x[j], j);
+      if (RN_SHORTCUT == 1) z += shortcut[j];
+      if (RN_SHORTCUT == 2) z += other(shortcut[j], j);
+      x[j] = rounded<Element>(z);
+    }
+    if (RN_Z) store(op.z, row, walk.column, x);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) x[j] = activate(RN_ACTIVATION, x[j]);
+    store(op.y, row, walk.column, x);
+  }
+}
