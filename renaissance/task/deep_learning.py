@@ -177,7 +177,7 @@ class DeepLearningTask(OptionChain):
         self.require(Phase.COMPILED, "run")
         built = self._built("run")
         with on_device(built.settings) as device, StopOnInterrupt() as stop:
-            state, first_epoch = self._start(built)
+            state, first_epoch, best_top1 = self._start(built)
             directory = RunDirectory.create(self._runs, self.name) if self._runs else None
             if directory is not None:
                 directory.write_config(built.as_dict() | {"name": self.name, "device": str(device)})
@@ -192,23 +192,25 @@ class DeepLearningTask(OptionChain):
                 display=self._display(),
                 directory=directory,
                 listeners=tuple(self._listeners),
+                best_top1=best_top1,
             )
             started = time.perf_counter()
             result = training.run(state, first_epoch, stop)
             seconds = time.perf_counter() - started
         return self._finish(result, seconds, directory)
 
-    def _start(self, built: Build) -> tuple[Any, int]:
+    def _start(self, built: Build) -> tuple[Any, int, float | None]:
         state = built.program.init(built.settings.seed)
         if self.options.resume_from is None:
-            return state, 1
+            return state, 1, None
         checkpoint = load_checkpoint(self.options.resume_from)
         if checkpoint.epoch >= self.options.total_epochs:
             raise ValueError(
                 f"{checkpoint.path}: written after epoch {checkpoint.epoch}, expected one before "
                 f"the last of {self.options.total_epochs} epochs"
             )
-        return checkpoint.restore(state), checkpoint.epoch + 1
+        best_top1 = checkpoint.header.get("best_top1")
+        return checkpoint.restore(state), checkpoint.epoch + 1, best_top1
 
     def _finish(
         self, result: TrainingResult, seconds: float, directory: RunDirectory | None

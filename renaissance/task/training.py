@@ -51,6 +51,7 @@ class Training:
         listeners: Called with each epoch's record.
         records: The epochs so far.
         steps_run: Training steps so far.
+        best_top1: Best validation top-1 so far, that of a resumed run's first part included.
     """
 
     options: TrainingOptions
@@ -65,6 +66,7 @@ class Training:
     listeners: tuple[Callable[[EpochRecord], Any], ...] = ()
     records: list[EpochRecord] = field(default_factory=list)
     steps_run: int = 0
+    best_top1: float | None = None
 
     def run(self, state: ArrayState, first_epoch: int, stop: StopOnInterrupt) -> TrainingResult:
         """Train from ``state`` until the last epoch, the target, or Ctrl-C.
@@ -212,21 +214,22 @@ class Training:
             listener(record)
 
     def _save(self, state: ArrayState, epoch: int) -> None:
+        latest = self.records[-1].val_top1
+        improved = latest is not None and (self.best_top1 is None or latest > self.best_top1)
+        if improved:
+            self.best_top1 = latest
         for wanted, path in self.options.save_epochs:
             if wanted == epoch:
                 width = len(str(self.options.total_epochs))
                 self._write_checkpoint(state, epoch, path, f"epoch-{epoch:0{width}d}.npz")
-        scores = [r.val_top1 for r in self.records if r.val_top1 is not None]
-        latest = self.records[-1].val_top1
-        improved = latest is not None and all(latest > earlier for earlier in scores[:-1])
-        if self.options.save_best and improved:
+        if improved and self.options.save_best:
             self._write_checkpoint(state, epoch, self.options.best_path, "best.npz")
 
     def _write_checkpoint(self, state: ArrayState, epoch: int, path: Any, default: str) -> None:
         target = path if path is not None else self.directory and self.directory.path / default
         if target:
             model = self.program.config.blueprint.name
-            extra = {"model": model, "seed": self.settings.seed}
+            extra = {"model": model, "seed": self.settings.seed, "best_top1": self.best_top1}
             save_checkpoint(target, state, epoch=epoch, extra=extra)
 
     def _target_reached(self, record: EpochRecord) -> bool:

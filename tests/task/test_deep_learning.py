@@ -15,7 +15,13 @@ from renaissance.core.errors import PhaseError, TrainingDiverged
 from renaissance.core.settings import Settings
 from renaissance.core.types import Phase
 from renaissance.data import loader
-from renaissance.task import CompileInfo, TrainingInterrupted, load_checkpoint, read_metrics
+from renaissance.task import (
+    CompileInfo,
+    TrainingInterrupted,
+    load_checkpoint,
+    read_metrics,
+    save_checkpoint,
+)
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -202,6 +208,24 @@ def test_a_resumed_training_ends_with_the_same_bits(make_task, tmp_path):
     rest = make_task().sema_decay(0.9).resume(path).compile().run()
     assert [r.epoch for r in rest.records] == [3, 4]
     assert rest.sha256 == whole.sha256
+
+
+def test_a_resumed_training_does_not_overwrite_a_better_model(make_task, tmp_path):
+    half, best = tmp_path / "half.npz", tmp_path / "best.npz"
+    make_task().sema_decay(0.9).save_model_at_epoch(2, half).save_best_model(best).compile().run()
+    checkpoint = load_checkpoint(half)
+    save_checkpoint(
+        half, checkpoint.restore(initial_state(make_task)), epoch=2, extra={"best_top1": 2.0}
+    )
+    before = best.read_bytes()
+    make_task().sema_decay(0.9).resume(half).save_best_model(best).compile().run()
+    assert best.read_bytes() == before
+
+
+def initial_state(make_task):
+    task = make_task().sema_decay(0.9)
+    task.finalize_memory()
+    return task.program.init(0)
 
 
 def test_a_checkpoint_of_another_plan_is_refused_before_training(make_task, tmp_path):
