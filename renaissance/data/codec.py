@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+import zlib
 from functools import cache
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from renaissance.core.errors import FormatError
 
 JPEG_MAGIC = b"\xff\xd8"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+PNG_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 # One bit per 8x8 block is the least a JPEG of flat colour takes; deflate expands by at most 1032.
 MOST_PIXELS_PER_BYTE = 1032
 PIXELS_FREE = 1 << 16
@@ -111,9 +113,40 @@ def decode(
     return decode_with_opencv(data, channels)
 
 
+def plain_png(data: bytes) -> bytes:
+    """A PNG's picture chunks alone, their lengths and checksums verified.
+
+    The decoder believes the lengths and takes memory for them; and animations are not pictures.
+
+    Raises:
+        FormatError: A chunk is cut off or damaged, the first is no header or the end is missing.
+    """
+    kept, position, kind = [data[:8]], 8, b""
+    while kind != b"IEND":
+        if len(data) - position < 12:
+            raise FormatError(f"damaged PNG: it ends in a chunk, at byte {position} of {len(data)}")
+        length, kind = struct.unpack_from(">I4s", data, position)
+        if (kind == b"IHDR") is not (position == 8):
+            raise FormatError(f"damaged PNG: chunk {kind!r} at byte {position}")
+        end = position + 12 + length
+        if end > len(data):
+            raise FormatError(
+                f"damaged PNG: chunk {kind!r} promises {length} bytes at byte {position} of "
+                f"{len(data)}"
+            )
+        if zlib.crc32(data[position + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            raise FormatError(f"damaged PNG: checksum of chunk {kind!r} at byte {position}")
+        if kind in PNG_CHUNKS:
+            kept.append(data[position:end])
+        position = end
+    return b"".join(kept)
+
+
 def decode_with_opencv(data: bytes, channels: int) -> np.ndarray:
     """PNG, and JPEG of unusual colour spaces."""
     cv2 = opencv("decoding PNG")
+    if data[:8] == PNG_MAGIC:
+        data = plain_png(data)
     flag = cv2.IMREAD_COLOR if channels == 3 else cv2.IMREAD_GRAYSCALE
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)

@@ -181,6 +181,16 @@ def test_headers_cannot_promise_more_than_their_bytes_hold(jpeg) -> None:
     with pytest.raises(FormatError, match="promises 61440x61440 pixels"):
         decode(bytes(packed))
     png = bytearray(cv2.imencode(".png", smooth_picture(4, 4, 3, 3))[1].tobytes())
+    longer = bytearray(png)
+    longer[33:37] = b"\xfd\xfd\x9d\xf5"  # the length of the chunk after the header
+    with pytest.raises(FormatError, match="promises 4261256693 bytes at byte 33 of"):
+        decode(bytes(longer))
+    flipped = bytearray(png)
+    flipped[45] ^= 1
+    with pytest.raises(FormatError, match="checksum of chunk b'IDAT'"):
+        decode(bytes(flipped))
+    with pytest.raises(FormatError, match="it ends in a chunk"):
+        decode(bytes(png[:-3]))
     png[16:24] = struct.pack(">II", 2**31 - 1, 2**31 - 1)
     with pytest.raises(FormatError, match="promises 2147483647x2147483647 pixels"):
         decode(bytes(png))
