@@ -1,28 +1,12 @@
-// Small things that every kernel needs: half precision without a toolkit's headers, 16-byte vectors,
-// reductions in a fixed order.
+// Small things that every kernel needs: types, vectors, reductions in a fixed order.
 #pragma once
 
 #include "activation.h"
 #include "operations.h"
+#include "primitives.cuh"
 #include "update_rules.h"
 
 namespace rn {
-
-typedef unsigned short half_bits;
-typedef unsigned int uint;
-typedef unsigned long long ulong64;
-
-__device__ __forceinline__ float half_to_float(half_bits h) {
-  float f;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
-  return f;
-}
-
-__device__ __forceinline__ half_bits float_to_half(float f) {
-  half_bits h;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
-  return h;
-}
 
 __device__ __forceinline__ uint pack_halves(float low, float high) {
   return static_cast<uint>(float_to_half(low)) | static_cast<uint>(float_to_half(high)) << 16;

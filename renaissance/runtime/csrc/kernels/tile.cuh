@@ -11,48 +11,6 @@
 
 namespace rn {
 
-__device__ __forceinline__ uint shared_address(const void* pointer) {
-  return static_cast<uint>(__cvta_generic_to_shared(pointer));
-}
-
-// Copies kBytes (4, 8 or 16) to shared memory, or writes zeros where `inside` is false.
-template <int kBytes>
-__device__ __forceinline__ void copy_async(uint to, const void* from, bool inside) {
-  int bytes = inside ? kBytes : 0;
-  if (kBytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes),
-                 "n"(kBytes));
-}
-
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
-
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
-}
-
-__device__ __forceinline__ void load_matrices(uint (&r)[4], uint address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-
-__device__ __forceinline__ void load_matrices_transposed(uint (&r)[4], uint address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-
-__device__ __forceinline__ void multiply_add(float (&d)[4], const uint (&a)[4], uint b0, uint b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // An operand: `rows` x `depth` elements. Along k, element (row, k) lies at row * stride + k; across
 // k, at k * stride + row. kVector elements are loaded at once: stride, and the extent of the
 // contiguous axis, are multiples of it.

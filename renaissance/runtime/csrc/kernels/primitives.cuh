@@ -1,0 +1,72 @@
+// The instructions that C++ has no word for: half precision without a toolkit's headers, asynchronous
+// copies, matrix loads and products. Everything else in the kernels is plain C++, so that the same
+// source runs on a processor where RN_EMULATED brings these in another way.
+#pragma once
+
+namespace rn {
+
+typedef unsigned short half_bits;
+typedef unsigned int uint;
+typedef unsigned long long ulong64;
+
+#ifndef RN_EMULATED
+
+typedef uint SharedAddress;
+
+__device__ __forceinline__ float half_to_float(half_bits h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+
+__device__ __forceinline__ half_bits float_to_half(float f) {
+  half_bits h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+
+__device__ __forceinline__ SharedAddress shared_address(const void* pointer) {
+  return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
+}
+
+// Copies kBytes (4, 8 or 16) to shared memory, or writes zeros where `inside` is false.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(SharedAddress to, const void* from, bool inside) {
+  int bytes = inside ? kBytes : 0;
+  if (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes),
+                 "n"(kBytes));
+}
+
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
+
+template <int kPending>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+
+__device__ __forceinline__ void load_matrices(uint (&r)[4], SharedAddress address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(uint (&r)[4], SharedAddress address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+__device__ __forceinline__ void multiply_add(float (&d)[4], const uint (&a)[4], uint b0, uint b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#endif  // RN_EMULATED
+
+}  // namespace rn
