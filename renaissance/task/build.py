@@ -13,6 +13,7 @@ import renaissance.program as programs
 from renaissance.core.errors import fail
 from renaissance.core.settings import GlobalSettings
 from renaissance.program import Program
+from renaissance.task.device import pick_device
 from renaissance.task.dry_run import BlankRun, blank_runs
 from renaissance.task.evaluation import Evaluator
 from renaissance.task.options import TrainingOptions
@@ -137,6 +138,22 @@ def check_data(
         fail(ValueError, "classes of the validation data", val.dataset.num_classes, expected)
 
 
+def choose_lowering(options: TrainingOptions, settings: GlobalSettings) -> str:
+    """The lowering to ask for.
+
+    Raises:
+        ValueError: the fused lowering is asked for and cannot do what the options say.
+    """
+    freezes = options.freeze_first_layer_after is not None
+    if freezes and options.lowering == "fused":
+        expected = "'xla' or 'auto' with freeze_first_layer_after: banks differ once it is frozen"
+        fail(ValueError, "lowering", options.lowering, expected)
+    on_cpu = pick_device(settings).platform == "cpu"  # also where there is a GPU beside it
+    if options.lowering == "auto" and (on_cpu or freezes):
+        return "xla"
+    return options.lowering
+
+
 def compile_program(
     options: TrainingOptions,
     settings: GlobalSettings,
@@ -172,5 +189,5 @@ def compile_program(
         ema=options.effective_ema_decay,
         grad_clip=options.clip,
         freeze_first_layer=freeze,
-        lowering=options.lowering,
+        lowering=choose_lowering(options, settings),
     )

@@ -15,7 +15,6 @@ from renaissance.core.settings import GlobalSettings
 from renaissance.core.types import Region
 from renaissance.lowering.state import ArrayState
 from renaissance.program import Program
-from renaissance.program.metrics import Metrics
 from renaissance.task.averaging import adopt_average
 from renaissance.task.checkpoint import save_checkpoint
 from renaissance.task.evaluation import Evaluator
@@ -134,7 +133,7 @@ class Training:
         total = len(self.train)
         state = program.clear_metrics(state)
         skipped_before = _skipped(state)
-        in_flight: deque[Metrics] = deque()
+        in_flight: deque[Any] = deque()
         steps = 0
         self.display.open_bar(f"epoch {epoch}/{self.options.total_epochs}", total)
         started = time.perf_counter()
@@ -142,9 +141,10 @@ class Training:
             state, metrics = program.train_step(state, (images, labels))
             steps += 1
             self.steps_run += 1
-            in_flight.append(metrics)
+            # what the device still owes, without fetching it
+            in_flight.append(getattr(metrics, "array", metrics))
             if len(in_flight) > _AHEAD:
-                in_flight.popleft().block_until_ready()
+                jax.block_until_ready(in_flight.popleft())
             if self.steps_run % _PROGRESS_CHECK == 0:
                 program.check_progress(state)
             self.display.advance()

@@ -15,6 +15,7 @@ from renaissance.core.errors import PhaseError, TrainingDiverged
 from renaissance.core.settings import Settings
 from renaissance.core.types import Phase
 from renaissance.data import loader
+from renaissance.runtime import library
 from renaissance.task import (
     CompileInfo,
     TrainingInterrupted,
@@ -197,6 +198,26 @@ def test_mixed_precision_trains_too(make_task):
     data = {"train": batches(dtype=np.float16), "val": batches(16, 8, data=1, dtype=np.float16)}
     records = make_task(settings=settings, **data).compile().run().records
     assert records[-1].train_loss < 0.8 * records[0].train_loss
+
+
+@pytest.mark.skipif(not library.status().custom_calls, reason="no native library")
+def test_both_lowerings_train_alike_and_read_each_others_checkpoints(make_task, tmp_path):
+    losses, paths = {}, {}
+    for name in ("fused", "xla"):
+        paths[name] = tmp_path / f"{name}.npz"
+        task = make_task().sema_decay(0.9).lowering(name).save_model_at_epoch(2, paths[name])
+        losses[name] = [r.train_loss for r in task.compile().run().records]
+    np.testing.assert_allclose(losses["fused"], losses["xla"], rtol=1e-4)
+    for name, other in (("fused", "xla"), ("xla", "fused")):
+        task = make_task().sema_decay(0.9).lowering(name).resume(paths[other])
+        rest = [r.train_loss for r in task.compile().run().records]
+        np.testing.assert_allclose(rest, losses["xla"][2:], rtol=1e-4)
+
+
+def test_freezing_and_the_fused_lowering_do_not_go_together_yet(make_task):
+    task = make_task(model=convolutional(), **large()).freeze_first_layer_after(1)
+    with pytest.raises(ValueError, match="lowering is 'fused', expected 'xla' or 'auto'"):
+        task.lowering("fused").compile()
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
