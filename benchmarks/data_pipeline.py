@@ -4,10 +4,10 @@
 
 Parts: the fused normalisation against the memory's bandwidth; the MNIST recipe with its five
 transforms; CIFAR's crop, flip and normalisation; JPEG to ImageNet batches against the bare decoder.
-With ``--peers`` the same work by torchvision and its DataLoader (and Pillow), if they are installed.
+With ``--peers`` the same work by torchvision on Pillow pictures with its DataLoader.
 
-Every number is the median of several repeats, the rows of a part taking turns, so that whatever else
-the machine does falls on all of them.
+Every number is the median of several repeats, the rows of a part taking turns, so that whatever
+else the machine does falls on all of them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def normalisation(seconds: float) -> None:
     report("Fused normalisation, one thread", take_turns(rows, seconds), "MB/s")
 
 
-def small_pictures(title: str, dataset: data.ArrayDataset, transforms, norm, peers, seconds) -> None:
+def small_pictures(
+    title: str, dataset: data.ArrayDataset, transforms, norm, peers, seconds
+) -> None:
     """Our loader with one worker and with one per processor, and the peers."""
     rows: dict[str, Work] = {}
     for workers in sorted({1, len(processors())}):
