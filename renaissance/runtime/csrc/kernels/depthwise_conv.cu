@@ -8,6 +8,9 @@ using namespace rn;
 
 constexpr int kTaps = RN_R * RN_S, kPatchRows = RN_TILE_P, kPatchColumns = RN_TILE_Q;
 
+// Keeps the compiler from holding all filters in registers over the whole loop, which spills.
+#define RELOAD_FILTERS asm volatile("" ::: "memory")
+
 // The block's filters (channel, tap) as (tap, channel).
 struct Filters {
   float tap[kTaps][kTile * kWidth];
@@ -85,6 +88,7 @@ extern "C" __global__ void __launch_bounds__(256)
     clear(sum);
 #pragma unroll
     for (int h = 0; h < kRows; ++h) {
+      RELOAD_FILTERS;
 #pragma unroll
       for (int w = 0; w < kSeen; ++w) {
         Floats x;
@@ -131,6 +135,7 @@ extern "C" __global__ void __launch_bounds__(256)
     clear(sum);
 #pragma unroll
     for (int p = kFirstRow; p <= kLastRow; ++p) {
+      RELOAD_FILTERS;
 #pragma unroll
       for (int q = kFirstColumn; q <= kLastColumn; ++q) {
         Floats d;
