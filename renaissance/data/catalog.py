@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 
 from renaissance.core.errors import FormatError, fail
@@ -19,7 +18,8 @@ from renaissance.data.folder import FolderDataset, TarDataset
 from renaissance.data.idx import load_mnist
 from renaissance.data.normalization import CIFAR, IMAGENET, MNIST, Normalization
 
-DEBIAN_FASHION = "/usr/share/datasets/*fashion*mnist*"
+DEBIAN_FASHION = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package dataset-fashion-mnist puts its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,8 @@ def locate(name: str, path: str | os.PathLike[str] | None) -> Path:
         return Path(path).expanduser()
     if not entry.needs_path:
         return Path()
-    if "fashion" in name:
-        installed = sorted(glob(DEBIAN_FASHION))
-        if installed:
-            return Path(installed[0])
+    if entry is ENTRIES["fashion_mnist"] and DEBIAN_FASHION.is_dir():
+        return DEBIAN_FASHION
     return fail(ValueError, f"path of {name}", path, "a directory that holds it")
 
 

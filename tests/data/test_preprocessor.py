@@ -17,6 +17,7 @@ from renaissance.data import (
     PreprocessorConfig,
     RandomCrop,
     RandomResizedCrop,
+    catalog,
     loader,
     write_dts,
     write_dts_blocks,
@@ -154,3 +155,13 @@ def test_a_damaged_file_stops_the_commit(tmp_path: Path) -> None:
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x1e")
     with pytest.raises(FormatError, match="train-labels-idx1-ubyte: truncated"):
         Preprocessor().dataset("mnist", tmp_path).commit()
+
+
+def test_fashion_mnist_is_found_where_debian_installs_it(tmp_path: Path, monkeypatch) -> None:
+    assert str(catalog.DEBIAN_FASHION) == "/usr/share/datasets/fashion-mnist"
+    monkeypatch.setattr(catalog, "DEBIAN_FASHION", mnist_folder(tmp_path))
+    data = Preprocessor().dataset("Fashion-MNIST").commit()
+    assert (len(data.train), data.train.name) == (30, "fashion/train")
+    monkeypatch.setattr(catalog, "DEBIAN_FASHION", tmp_path / "not-installed")
+    with pytest.raises(ValueError, match="path of fashion_mnist is None"):
+        Preprocessor().dataset("fashion_mnist").commit()
