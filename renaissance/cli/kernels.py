@@ -85,7 +85,7 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
     """Programs, and whether their step is merged into few launches.
 
     An MLP of the contract; one of odd widths with every activation and many classes; a small one
-    for every optimizer.
+    for every optimizer; one of maps.
     """
     import renaissance as rn
 
@@ -97,6 +97,11 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
     )  # fmt: skip
     layers = [part for i, act in enumerate(activations) for part in (rn.fc(33 + i), act)]
     odd = rn.seq(rn.flatten(), *layers, rn.dropout(0.5), rn.fc(1000))
+    residual = rn.add2(rn.identity(), rn.seq(rn.conv_dw(3, 1, 1), rn.bn()))
+    maps = rn.seq(
+        rn.conv_dw(3, 1, 1), rn.bn(), rn.relu6(), rn.maxpool(3, 2, 1), residual, rn.relu(),
+        rn.channel_padding(), rn.conv_dw(3, 2, 1), rn.avgpool(2, 2, 0), rn.gap(), rn.fc(10),
+    )  # fmt: skip
     small = rn.seq(rn.flatten(), rn.fc(16), rn.relu(), rn.fc(10))
     optimizers: list[Any] = [
         rn.SGD(),
@@ -108,7 +113,19 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
     for amp in (True, False):
         options: dict[str, Any] = {"amp": amp, "lowering": "xla"}
         yield rn.compile(plain, (28, 28, 1), 200, optimizer=rn.AdamW(), **options), True
-        yield rn.compile(odd, (5, 5, 3), 1000, optimizer=rn.LARS(), ema=0.99, **options), True
+        yield (
+            rn.compile(
+                odd,
+                (5, 5, 3),
+                1000,
+                optimizer=rn.LARS(),
+                ema=0.99,
+                grad_clip=rn.ClipByGlobalNorm(1.0),
+                **options,
+            ),
+            True,
+        )
+        yield rn.compile(maps, (16, 16, 3), 32, optimizer=rn.SGD(0.9), **options), True
         for optimizer in optimizers:
             yield rn.compile(small, (4, 4, 1), 64, optimizer=optimizer, ema=0.9, **options), False
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.algo.clip import ClipByValue
+from renaissance.algo.clip import ClipByGlobalNorm, ClipByValue
 from renaissance.algo.optimizer import LARS
 from renaissance.core.errors import PlanError, fail
 from renaissance.core.types import DType, Region
@@ -239,27 +239,21 @@ def _nothing(scene: Scene, node: RangeNode) -> list[InPlaceCall]:
 def _check_and_unscale(scene: Scene, node: RangeNode) -> list[InPlaceCall]:
     target = scene.run(node, "target")
     assert target is not None
+    count, clip = target.nbytes // 4, scene.recipe.clip
     operands = (target, scene.at(node, "loss_scale"), scene.at(node, "nan_flag"))
-    attributes = {"count": target.nbytes // 4, "max_abs": max_abs_of(scene.recipe)}
-    return [InPlaceCall(targets.CHECK_AND_UNSCALE, operands, attributes, target.label)]
+    attributes = {"count": count, "max_abs": max_abs_of(scene.recipe)}
+    calls = [InPlaceCall(targets.CHECK_AND_UNSCALE, operands, attributes, target.label)]
+    if isinstance(clip, ClipByGlobalNorm):
+        partial = scene.at(node, "partial")
+        assert partial is not None
+        sizes = {"count": count, "max_norm": float(clip.max_norm), "rows": partial.nbytes // 8}
+        calls.append(InPlaceCall(targets.CLIP_BY_NORM, (target, partial), sizes, target.label))
+    return calls
 
 
 def max_abs_of(recipe: Recipe) -> float:
-    """The bound gradients are clamped to, 0 for none.
-
-    Raises:
-        PlanError: gradients are to be clipped by their joint norm, for which there is no kernel.
-    """
-    if recipe.clip is None:
-        return 0.0
-    if not isinstance(recipe.clip, ClipByValue):
-        fail(
-            PlanError,
-            "clipping in the fused lowering",
-            recipe.clip,
-            "ClipByValue, or lowering='xla'",
-        )
-    return float(recipe.clip.max_abs)
+    """The bound every gradient is clamped to by itself, 0 for none."""
+    return float(recipe.clip.max_abs) if isinstance(recipe.clip, ClipByValue) else 0.0
 
 
 def _update_statistics(scene: Scene, node: RangeNode) -> list[InPlaceCall]:

@@ -77,9 +77,9 @@ def read_labels_in_their_slot(calls: Sequence[InPlaceCall]) -> Calls:
 def update_in_one_pass(scene: Scene, calls: Calls) -> Calls:
     """Cast, check, unscale, clip, average and copy become part of the optimizer's pass.
 
-    Possible where one optimizer call moves all weights and every gradient comes from a layer that
-    can raise the flag itself. The loss scale must not move before the optimizer has read it, so the
-    counters advance after it.
+    Possible where one optimizer call moves all weights, no joint norm must be known before it, and
+    every gradient comes from a layer that can raise the flag itself. The loss scale must not move
+    before the optimizer has read it, so the counters advance after it.
     """
     updates = [call for call in calls if call.target == targets.OPTIMIZER]
     checks = [call for call in calls if call.target == targets.CHECK_AND_UNSCALE]
@@ -87,7 +87,7 @@ def update_in_one_pass(scene: Scene, calls: Calls) -> Calls:
     weights = list(scene.recipe.plan.weights())
     matrices = [name for name, spec, _ in weights if spec.group.has_compute_copy]
     is_whole = len(updates) == len(checks) == 1 and len(producers) == len(matrices)
-    if not is_whole or _targets(calls) & {targets.LARS_UPDATE}:
+    if not is_whole or _targets(calls) & {targets.LARS_UPDATE, targets.CLIP_BY_NORM}:
         return calls
     update, check = updates[0], checks[0]
     merged = {check, *(c for c in calls if _is_weight_cast(c) or c.target == targets.EMA_UPDATE)}

@@ -181,6 +181,14 @@ def _region(source: str, name: str, size: str, lanes: int) -> Plan:
     return plan
 
 
+def _clip_by_norm(call: InPlaceCall) -> list[PlannedLaunch]:
+    a = call.attributes
+    norm, clip = kernel("region.cu", "gradient_norm"), kernel("region.cu", "clip_by_norm")
+    # as many blocks as there is workspace for their sums
+    blocks = (a["rows"], 1, 1)
+    return [PlannedLaunch(norm, blocks, THREADS), PlannedLaunch(clip, spread(a["count"]), THREADS)]
+
+
 def _load_batch(name: str) -> Plan:
     def plan(call: InPlaceCall) -> list[PlannedLaunch]:
         elements = call.attributes["pixels"] * call.attributes["padded_channels"]
@@ -223,6 +231,7 @@ PLANS: dict[Target, Plan] = {
     targets.COPY: _region("region.cu", "copy", "bytes", 16),
     targets.CAST: _region("region.cu", "cast", "count", 4),
     targets.CHECK_AND_UNSCALE: _region("region.cu", "check_and_unscale", "count", 1),
+    targets.CLIP_BY_NORM: _clip_by_norm,
     targets.EMA_UPDATE: _region("region.cu", "ema_update", "count", 1),
     targets.ACCUMULATE: _region("step.cu", "accumulate", "count", 1),
     targets.OPTIMIZER: _optimizer,

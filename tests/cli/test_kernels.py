@@ -17,7 +17,7 @@ from renaissance.runtime.kernels import CSRC, KernelCompiler, sources_of
 
 
 def test_every_target_of_cuda_has_launches() -> None:
-    assert set(PLANS) == {target for target in TARGETS if target.cuda}
+    assert {target for target in TARGETS if target.cuda} <= set(PLANS)
 
 
 def test_the_representative_kernels_cover_every_source_of_the_fused_lowering() -> None:

@@ -224,9 +224,16 @@ def test_an_operation_without_a_kernel_is_refused_by_name(monkeypatch: pytest.Mo
         pair(mlp())
 
 
-def test_clipping_by_norm_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"ClipByGlobalNorm"):
-        pair(mlp(), grad_clip=rn.ClipByGlobalNorm(1.0))
+@pytest.mark.parametrize("max_norm", [1e-3, 1e3])
+def test_gradients_are_clipped_by_their_joint_norm(max_norm: float) -> None:
+    clip = rn.ClipByGlobalNorm(max_norm)
+    reference, fused = pair(mlp(), optimizer=rn.SGD(momentum=0.9), grad_clip=clip)
+    theirs, _ = reference.train_step(reference.init(1), batch(0))
+    ours, _ = fused.train_step(fused.init(1), batch(0))
+    assert_same_state(ours, theirs, 1e-5)
+    moments = [ours[r][n] for r in (Region.M_FC_BIAS, Region.M_FC_WEIGHT) for n in ours[r]]
+    norm = np.sqrt(sum(np.sum(np.square(m, dtype=np.float64)) for m in moments))
+    assert norm == pytest.approx(max_norm, rel=1e-5) if max_norm < 1 else norm < max_norm
 
 
 def test_a_call_outside_its_bank_is_refused() -> None:

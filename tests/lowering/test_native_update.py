@@ -16,7 +16,7 @@ from renaissance.lowering import targets
 from renaissance.lowering.ffi import Updated
 from renaissance.lowering.fused_update import lars_attributes, optimizer_attributes
 from renaissance.runtime import library
-from tests.lowering.native import run
+from tests.lowering.native import run, struct
 
 if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)
@@ -133,6 +133,19 @@ def test_gradients_are_unscaled_checked_and_clipped(bad: float | None) -> None:
     )  # fmt: skip
     assert flag[0] == (bad is not None)
     np.testing.assert_array_equal(out, np.clip(g / 64, -1, 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "max_norm"), [(1e20, 1.0), (1e-30, 1.0), (3e38, 5.0), (1.0, 10.0)]
+)
+def test_a_joint_norm_neither_overflows_nor_vanishes(value: float, max_norm: float) -> None:
+    g = np.full(100, value, np.float32)
+    partial = struct((1024,), np.float32)
+    clipped, _ = run(
+        targets.CLIP_BY_NORM, Updated(g), partial, count=g.size, max_norm=max_norm, rows=512
+    )
+    exceeds = value * 10 > max_norm
+    np.testing.assert_allclose(clipped, max_norm / 10 if exceeds else g, rtol=1e-6)
 
 
 @pytest.mark.parametrize("flag", [0, 1])

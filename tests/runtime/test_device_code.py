@@ -113,3 +113,14 @@ def test_softmax_cross_entropy(n: int, k: int) -> None:
     assert sums[0] == pytest.approx(losses.sum(), rel=1e-5)
     assert sums[1] == (wide.argmax(1) == labels).sum() and sums[3] == n
     np.testing.assert_array_equal(predicted, wide.argmax(1))
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_clipping_by_norm(max_norm: float) -> None:
+    (g,) = randoms(np.float32, (5000,))
+    partial, before = np.full(512, np.nan), g.copy()
+    sizes = {"count": g.size, "max_norm": max_norm, "rows": 512}
+    for launch in launches_of(InPlaceCall(targets.CLIP_BY_NORM, (Argument("a"),) * 2, sizes)):
+        emulate(launch, "ClipByNorm", "PPqfi", [g, partial, g.size, max_norm, 512])
+    norm = np.linalg.norm(before.astype(np.float64))
+    np.testing.assert_allclose(g, before * min(1.0, max_norm / norm), rtol=1e-6)

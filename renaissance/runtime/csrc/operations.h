@@ -154,6 +154,16 @@ struct CheckAndUnscale {
   float max_abs;
 };
 
+// Scales gradients together so that their joint norm is at most max_norm; within it no bit changes.
+// partial holds `rows` doubles of workspace.
+struct ClipByNorm {
+  float* g;
+  double* partial;
+  Index count;
+  float max_norm;
+  int rows;
+};
+
 // e = decay e + (1 - decay) w, unless the flag is raised.
 struct EmaUpdate {
   float* e;

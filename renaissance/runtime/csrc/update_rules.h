@@ -21,6 +21,11 @@ RN_INLINE float clamped(float g, float max_abs) {
   return g > max_abs ? max_abs : (g < -max_abs ? -max_abs : g);
 }
 
+// What gradients of this joint norm are multiplied with; exactly 1 within the limit.
+RN_INLINE double clip_factor(double norm, float max_norm) {
+  return norm > max_norm ? max_norm / norm : 1.0;
+}
+
 // 1 - beta^t without cancellation. A beta of 0 is passed as log_beta = -infinity.
 RN_INLINE float bias_correction(float log_beta, float t) { return -expm1f(t * log_beta); }
 

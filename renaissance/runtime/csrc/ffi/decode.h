@@ -88,6 +88,12 @@ inline CheckAndUnscale decode(Call& call) {
 }
 
 template <>
+inline ClipByNorm decode(Call& call) {
+  return {call.pointer<float>(), call.pointer<double>(), call.integer("count"),
+          call.real("max_norm"), small(call, "rows")};
+}
+
+template <>
 inline EmaUpdate decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<int>(),
           call.integer("count"), call.real("decay")};

@@ -32,6 +32,12 @@ void run(const CheckAndUnscale& op) {
   }
 }
 
+void run(const ClipByNorm& op) {
+  double factor = clip_factor(norm(op.g, op.count), op.max_norm);
+  if (factor == 1.0) return;
+  for (Index i = 0; i < op.count; ++i) op.g[i] = static_cast<float>(op.g[i] * factor);
+}
+
 void run(const EmaUpdate& op) {
   if (*op.flag) return;
   for (Index i = 0; i < op.count; ++i) op.e[i] = averaged(op.e[i], op.w[i], op.decay);

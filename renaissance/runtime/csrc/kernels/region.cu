@@ -1,4 +1,4 @@
-// Operations over whole regions: clear, copy, cast, check and unscale, average.
+// Operations over whole regions: clear, copy, cast, check and unscale, clip, average.
 // Regions start at 256 bytes and are whole multiples of it, so vectors never straddle an end; the
 // functional forms may end anywhere and finish element by element.
 #include "device.cuh"
@@ -74,4 +74,22 @@ extern "C" __global__ void __launch_bounds__(256) ema_update_kernel(const EmaUpd
   if (*op.flag) return;
   for (Index i = thread_index(); i < op.count; i += thread_count())
     op.e[i] = averaged(op.e[i], op.w[i], op.decay);
+}
+
+extern "C" __global__ void __launch_bounds__(256) gradient_norm_kernel(const ClipByNorm op) {
+  double sum = 0.0;  // the square of a float can neither overflow nor vanish in a double
+  for (Index i = thread_index(); i < op.count; i += thread_count())
+    sum += static_cast<double>(op.g[i]) * op.g[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) op.partial[blockIdx.x] = sum;
+}
+
+// Every block adds all blocks' sums, in the same order.
+extern "C" __global__ void __launch_bounds__(256) clip_by_norm_kernel(const ClipByNorm op) {
+  double sum = 0.0;
+  for (int i = threadIdx.x; i < op.rows; i += blockDim.x) sum += op.partial[i];
+  double factor = clip_factor(sqrt(block_sum(sum)), op.max_norm);
+  if (factor == 1.0) return;
+  for (Index i = thread_index(); i < op.count; i += thread_count())
+    op.g[i] = static_cast<float>(op.g[i] * factor);
 }
