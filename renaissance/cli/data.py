@@ -146,7 +146,7 @@ def run_bench(args: argparse.Namespace) -> int:
     """Measure samples per second, for each number of workers."""
     dataset, recipe = first_split(args), chosen_recipe(args)
     batch = min(args.batch, len(dataset))
-    engine = "native workers" if native.is_available() else "no native library"
+    engine = "native workers" if native.is_available() else f"by numpy: {native.problem()}"
     print(f"{dataset}, batches of {batch}, {len(native.processors())} processors, {engine}")
     for workers in args.workers:
         with data.loader(

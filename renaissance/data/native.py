@@ -79,9 +79,20 @@ def required() -> dict[str, Any]:
     """
     found = functions()
     if found is None:
-        message = library.status().message
-        raise NativeError(f"the data room's native functions are not available: {message}")
+        raise NativeError(f"the data room's native functions are not available: {problem()}")
     return found
+
+
+def problem() -> str:
+    """Why the functions are missing, for a message; empty if they are there."""
+    if functions() is not None:
+        return ""
+    state = library.status()
+    if not state.loaded:
+        return state.message
+    version = getattr(library.load(), "rn_data_version", None)
+    held = "none" if version is None else f"version {version()}"
+    return f"{state.path} holds {held} of them, expected version {VERSION}; install again"
 
 
 def processors() -> tuple[int, ...]:
