@@ -228,7 +228,7 @@ def _patches(name: str, height: str, width: str) -> Plan:
         a = call.attributes
         constants, tiles = _depthwise(a)
         stride = a["stride"]
-        rows, columns = (2, 4) if stride <= 2 else (stride, stride)
+        rows = columns = max(2, stride)
         patches = a["n"] * ceil_div(a[height], rows) * ceil_div(a[width], columns)
         blocks = ceil_div(patches, THREADS // constants["tile"])
         grid = (min(blocks, max(1, WALK_BLOCKS // tiles)), tiles, 1)

@@ -19,6 +19,11 @@ def _launches() -> Any:
     return launches_for(jax.local_devices()[0])
 
 
+def on_device() -> bool:
+    """Whether operations run as CUDA kernels."""
+    return jax.default_backend() == "gpu"
+
+
 def run(target: Target, *operands: Any, **attributes: Any) -> Any:
     """The operation on arrays, by the host's loops or the device's kernels."""
     given = tuple(None if operand is None else Argument("array") for operand in operands)

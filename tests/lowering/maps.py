@@ -1,0 +1,164 @@
+"""Operations on maps, called functionally on poisoned outputs, for tests and for measurements.
+
+A result starts as NaN (255 where it is bytes), so an element that nobody writes is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from renaissance.lowering import fused_maps, targets
+from renaissance.lowering.ffi import ACTIVATION_NUMBERS, Updated, type_number
+from tests.lowering.native import run
+
+Array = np.ndarray
+NORM = ("gamma", "beta", "mean", "inverse_std")
+
+
+def poisoned(shape: tuple[int, ...], dtype: Any) -> Updated:
+    """A result that must be written whole."""
+    is_float = np.issubdtype(np.dtype(dtype), np.floating)
+    return Updated(np.full(shape, np.nan if is_float else 255, dtype))
+
+
+def normals(seed: int, dtype: Any, *shapes: tuple[int, ...]) -> list[Array]:
+    """Normal random arrays."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def outputs(extent: int, kernel: int, stride: int, pad: int) -> int:
+    """Positions of a window along an axis."""
+    return (extent + 2 * pad - kernel) // stride + 1
+
+
+def conv_sizes(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) -> dict[str, int]:
+    """Attributes of a convolution, by the shapes of x and w."""
+    (n, h, width, c), (k, r, s, channels) = x, w
+    p, q = outputs(h, r, stride, pad), outputs(width, s, stride, pad)
+    sizes = {"n": n, "h": h, "w": width, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s}
+    return {**sizes, "stride": stride, "pad": pad, "groups": c // channels}
+
+
+def conv(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str, Array]:
+    """y, dx and dw of a dense or grouped convolution."""
+    sizes = {**conv_sizes(x.shape, w.shape, stride, pad), "type": type_number(x.dtype)}
+    sizes["workspace_bytes"] = 0
+    given = {"y_type": sizes["type"], **sizes}
+    (y,) = run(targets.CONV_FORWARD, x, w, poisoned(dy.shape, x.dtype), None, **given)
+    (dx,) = run(targets.CONV_BACKWARD_DATA, dy, w, poisoned(x.shape, x.dtype), None, **sizes)
+    (dw,) = run(targets.CONV_BACKWARD_WEIGHT, x, dy, poisoned(w.shape, x.dtype), None, **sizes)
+    return {"y": y, "dx": dx, "dw": dw}
+
+
+def depthwise(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str, Array]:
+    """y, dx and dw of a depthwise convolution."""
+    sizes: dict[str, Any] = conv_sizes(x.shape, w.shape, stride, pad)
+    sizes["type"] = type_number(x.dtype)
+    (y,) = run(targets.DEPTHWISE_CONV_FORWARD, x, w, poisoned(dy.shape, x.dtype), **sizes)
+    (dx,) = run(targets.DEPTHWISE_CONV_BACKWARD_DATA, dy, w, poisoned(x.shape, x.dtype), **sizes)
+    pieces = fused_maps.depthwise_pieces(sizes, 1 << 20)
+    partial = poisoned((pieces, w.size), np.float32) if pieces > 1 else None
+    target = targets.DEPTHWISE_CONV_BACKWARD_WEIGHT
+    result = poisoned(w.shape, x.dtype)
+    dw, *_ = run(target, x, dy, result, partial, partial_rows=pieces, **sizes)
+    return {"y": y, "dx": dx, "dw": dw}
+
+
+def statistics(
+    x: Array, prev: Mapping[str, Array], momentum: float, eps: float
+) -> dict[str, Array]:
+    """mean, inverse_std, next_mean and next_var of a map."""
+    c = x.shape[-1]
+    rows = x.size // c
+    pieces = fused_maps.partial_rows(rows)
+    names = ("mean", "inverse_std", "next_mean", "next_var")
+    results = run(
+        targets.BATCH_NORM_STATISTICS, x, prev["mean"], prev["var"],
+        *(poisoned((c,), np.float32) for _ in names), poisoned((pieces, 2 * c), np.float32),
+        rows=rows, c=c, partial_rows=pieces, momentum=momentum, eps=eps, type=type_number(x.dtype),
+    )  # fmt: skip
+    return dict(zip(names, results, strict=False))
+
+
+def _norm(given: Mapping[str, Array], prefix: str = "") -> tuple[Any, ...]:
+    return tuple(given.get(f"{prefix}{name}") for name in NORM)
+
+
+def apply(given: Mapping[str, Array], activation: str | None, z: bool) -> dict[str, Array]:
+    """y, and z where wanted, of act(norm(x) + shortcut)."""
+    x = given["x"]
+    c = given["mean"].size
+    results = run(
+        targets.BATCH_NORM_APPLY, x, *_norm(given), given.get("shortcut"),
+        *_norm(given, "shortcut_"), poisoned(x.shape, x.dtype),
+        poisoned(x.shape, x.dtype) if z else None,
+        rows=x.size // c, c=c, type=type_number(x.dtype), activation=ACTIVATION_NUMBERS[activation],
+    )  # fmt: skip
+    return dict(zip(("y", "z"), results, strict=False))
+
+
+NO_POOL = dict.fromkeys(("n", "h", "w", "p", "q", "kernel", "stride", "pad", "argmax_bytes"), 0)
+
+
+def norm_backward(
+    given: Mapping[str, Array],
+    activation: str | None,
+    names: tuple[str, ...],
+    pool: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """The gradients of the named operands, from x, dy, the norm's constants, gate, argmax."""
+    x, dtype = given["x"], given["x"].dtype
+    c = given["mean"].size
+    rows = x.size // c
+    pieces = fused_maps.partial_rows(rows)
+    sums = 4 if "shortcut_mean" in given else 2
+    order = ("dx", "dgamma", "dbeta", "dshortcut", "dshortcut_gamma", "dshortcut_beta")
+    vectors = {name: ((c,), np.float32) for name in order if name not in ("dx", "dshortcut")}
+    maps = dict.fromkeys(("dx", "dshortcut"), (x.shape, dtype))
+    places = {**vectors, **maps}
+    results = run(
+        targets.BATCH_NORM_BACKWARD, given["dy"], given.get("gate"), given.get("argmax"), x,
+        *_norm(given), given.get("shortcut"), *_norm(given, "shortcut_"),
+        *(poisoned(*places[name]) if name in names else None for name in order),
+        poisoned((pieces, sums * c), np.float32),
+        **{**NO_POOL, **(pool or {}), "c": c}, rows=rows, partial_rows=pieces,
+        type=type_number(dtype), activation=ACTIVATION_NUMBERS[activation],
+    )  # fmt: skip
+    return dict(zip((name for name in order if name in names), results, strict=False))
+
+
+def pool_sizes(x: tuple[int, ...], kernel: int, stride: int, pad: int) -> dict[str, int]:
+    """Attributes of a pool, by the shape of x."""
+    n, h, w, c = x
+    p, q = outputs(h, kernel, stride, pad), outputs(w, kernel, stride, pad)
+    sizes = {"n": n, "h": h, "w": w, "c": c, "p": p, "q": q}
+    return {**sizes, "kernel": kernel, "stride": stride, "pad": pad}
+
+
+def pooled_shape(sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Shape of a pool's output."""
+    return sizes["n"], sizes["p"], sizes["q"], sizes["c"]
+
+
+def max_pool(
+    given: Mapping[str, Array], sizes: Mapping[str, int], activation: str | None = None
+) -> dict[str, Array]:
+    """y and argmax; of act(norm(x)) where the norm's constants are given."""
+    x, shape = given["x"], pooled_shape(sizes)
+    small = sizes["kernel"] ** 2 <= 256
+    argmax = poisoned(shape, np.uint8 if small else np.int32)
+    results = run(
+        targets.MAX_POOL_FORWARD, x, *_norm(given), poisoned(shape, x.dtype), argmax,
+        **sizes, type=type_number(x.dtype), activation=ACTIVATION_NUMBERS[activation],
+        argmax_bytes=1 if small else 4,
+    )  # fmt: skip
+    return dict(zip(("y", "argmax"), results, strict=True))
+
+
+def wide(given: Mapping[str, Any]) -> dict[str, Array]:
+    """Operands in double, for a reference."""
+    return {name: np.asarray(value, np.float64) for name, value in given.items()}

@@ -1,0 +1,109 @@
+"""Convolutions of the native library against their meaning in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from renaissance.core.errors import PlanError
+from renaissance.lowering import targets
+from renaissance.lowering.in_place import InPlaceCall
+from renaissance.lowering.launches import launches_of
+from renaissance.runtime import library
+from tests.graph.meaning import MEANING
+from tests.lowering.maps import conv, conv_sizes, depthwise, normals, outputs, wide
+from tests.lowering.native import assert_close, on_device
+
+if not library.status().custom_calls:
+    pytest.skip(library.status().message, allow_module_level=True)
+
+DTYPES = [np.float32, np.float16]
+# n, h, w, c, k, kernel, stride, pad, groups
+DENSE = [
+    (1, 1, 1, 1, 1, 1, 1, 0, 1),
+    (1, 5, 7, 3, 5, 3, 1, 1, 1),
+    (2, 9, 8, 4, 8, 3, 2, 1, 1),
+    (3, 7, 5, 9, 6, 1, 1, 0, 1),
+    (2, 8, 7, 5, 3, 1, 2, 0, 1),
+    (1, 15, 13, 3, 10, 7, 2, 3, 1),
+    (2, 11, 11, 1, 6, 5, 1, 2, 1),
+    (1, 14, 11, 2, 7, 5, 3, 0, 1),
+    (1, 3, 3, 4, 4, 5, 1, 2, 1),
+    (2, 6, 5, 6, 9, 3, 1, 1, 3),
+    (1, 7, 9, 8, 12, 3, 2, 1, 4),
+]
+DEPTHWISE = [
+    (1, 1, 1, 1, 3, 1, 1),
+    (2, 7, 9, 5, 3, 1, 1),
+    (1, 8, 8, 24, 3, 2, 1),
+    (3, 7, 5, 16, 3, 2, 1),
+    (2, 9, 6, 12, 5, 1, 2),
+    (1, 10, 11, 33, 5, 2, 0),
+    (1, 13, 17, 8, 3, 3, 1),
+    (5, 12, 12, 40, 3, 1, 1),
+]
+
+
+def check(
+    run: Any, stem: str, x: Any, w: Any, shape: tuple[int, ...], params: dict[str, int]
+) -> None:
+    """y, dx and dw as the meaning says, and the same bits again."""
+    (dy,) = normals(5, x.dtype, shape)
+    ours = run(x, w, dy, params["stride"], params["pad"])
+    given = wide({"x": x, "w": w, "dy": dy})
+    theirs = {
+        **MEANING[f"{stem}_forward"](given, params, {}),
+        **MEANING[f"{stem}_backward_data"](given, params, {"dx": x.shape}),
+        **MEANING[f"{stem}_backward_weight"](given, params, {"dw": w.shape}),
+    }
+    for name, value in theirs.items():
+        assert_close(ours[name], value, x.dtype)
+    for name, value in run(x, w, dy, params["stride"], params["pad"]).items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(ours[name]), err_msg=name)
+
+
+@pytest.mark.skipif(on_device(), reason="dense convolutions have no CUDA kernel")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "h", "w", "c", "k", "kernel", "stride", "pad", "groups"), DENSE)
+def test_dense_and_grouped_convolutions(
+    n: int, h: int, w: int, c: int, k: int, kernel: int, stride: int, pad: int, groups: int,
+    dtype: Any,
+) -> None:  # fmt: skip
+    x, weight = normals(n * h + c, dtype, (n, h, w, c), (k, kernel, kernel, c // groups))
+    shape = (n, outputs(h, kernel, stride, pad), outputs(w, kernel, stride, pad), k)
+    params = {"stride": stride, "pad": pad, "groups": groups}
+    check(conv, "group_conv", x, weight, shape, params)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "h", "w", "c", "kernel", "stride", "pad"), DEPTHWISE)
+def test_depthwise_convolutions(
+    n: int, h: int, w: int, c: int, kernel: int, stride: int, pad: int, dtype: Any
+) -> None:
+    x, weight = normals(n * h + c, dtype, (n, h, w, c), (c, kernel, kernel, 1))
+    shape = (n, outputs(h, kernel, stride, pad), outputs(w, kernel, stride, pad), c)
+    check(depthwise, "depthwise_conv", x, weight, shape, {"stride": stride, "pad": pad})
+
+
+@pytest.mark.skipif(on_device(), reason="dense convolutions have no CUDA kernel")
+def test_the_published_value_of_a_padded_strided_convolution() -> None:
+    x = np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 4, 1)
+    w = np.array([1, 0, 0], np.float32).reshape(1, 1, 3, 1)
+    sizes = {**conv_sizes((1, 3, 6, 1), (1, 1, 3, 1), 2, 0), "h": 1, "p": 1}
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
+    from tests.lowering.maps import poisoned
+    from tests.lowering.native import run
+
+    (y,) = run(
+        targets.CONV_FORWARD, padded, w, poisoned((1, 1, 2, 1), np.float32), None,
+        **sizes, type=0, y_type=0, workspace_bytes=0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(np.asarray(y).ravel(), [0, 2])
+
+
+def test_a_dense_convolution_on_cuda_is_refused_by_name() -> None:
+    call = InPlaceCall(targets.CONV_FORWARD, (), {}, "conv7")
+    with pytest.raises(PlanError, match=r"convolution of conv7 on CUDA is .*rn_conv_forward"):
+        launches_of(call)
