@@ -17,6 +17,7 @@ from renaissance.lowering.fused_nodes import LOWERINGS, Scene
 from renaissance.lowering.in_place import Argument, InPlaceCall, Location, check_places, thread
 from renaissance.lowering.state import ArrayState
 from renaissance.runtime import library
+from renaissance.runtime.arena import BankState
 from tests.lowering.native import relative_error
 
 if not library.status().custom_calls:
@@ -208,6 +209,29 @@ def test_every_bank_stays_in_place_and_nothing_is_set_aside() -> None:
     fused.evaluate(state, batch(3))
     for bank, array in state.banks.items():
         assert array.unsafe_buffer_pointer() == addresses[bank], bank
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_no_call_writes_outside_its_tensors(amp: bool) -> None:
+    _, fused = pair(mlp(rn.dropout(0.1)), amp=amp)
+    state = fused.init(0)
+    marked = np.array(state.banks[Bank.SCRATCH])
+    free = np.ones(marked.shape, bool)
+    for tensor in fused.memory.tensors.values():
+        if tensor.bank is Bank.SCRATCH:
+            # calls on whole regions of gradients work on the padding between them, which is zero
+            end = (
+                tensor.end if tensor.region.name.startswith("G_") else tensor.offset + tensor.nbytes
+            )
+            free[tensor.offset : end] = False
+    assert free.sum() > 256
+    marked[free] = 0xAB
+    banks = {**state.banks, Bank.SCRATCH: jax.numpy.array(marked, copy=True)}
+    state = BankState(state.arena, banks)
+    for step in range(2):
+        state, _ = fused.train_step(state, batch(step))
+    fused.evaluate(state, batch(2))
+    assert (np.asarray(state.banks[Bank.SCRATCH])[free] == 0xAB).all()
 
 
 def test_a_donated_state_is_refused_by_name() -> None:
