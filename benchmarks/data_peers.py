@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as tv
 
 from renaissance import data
-from renaissance.data.native import processors
 
 Rows = dict[str, dict[str, Callable[[], object]]]
 
@@ -53,10 +52,12 @@ class Files(Dataset):
             return self.transform(picture.convert("RGB")), self.labels[index]
 
 
-def loaders(dataset: Dataset, batch: int) -> dict[str, Callable[[], object]]:
-    """Without worker processes, and with one per processor."""
+def loaders(
+    dataset: Dataset, batch: int, processes: tuple[int, ...]
+) -> dict[str, Callable[[], object]]:
+    """One row per number of worker processes."""
     found: dict[str, Callable[[], object]] = {}
-    for workers in (0, len(processors())):
+    for workers in processes:
         loader = DataLoader(
             dataset, batch, shuffle=True, num_workers=workers, persistent_workers=workers > 0
         )
@@ -64,8 +65,10 @@ def loaders(dataset: Dataset, batch: int) -> dict[str, Callable[[], object]]:
     return found
 
 
-def rows(mnist: data.ArrayDataset, cifar: data.ArrayDataset, folder: Path) -> Rows:
-    """Loaders of the three parts."""
+def rows(
+    mnist: data.ArrayDataset, cifar: data.ArrayDataset, folder: Path, processes: tuple[int, ...]
+) -> Rows:
+    """Loaders of the three parts, for each number of worker processes."""
     torch.set_num_threads(1)
     five = tv.Compose(
         [
@@ -96,7 +99,7 @@ def rows(mnist: data.ArrayDataset, cifar: data.ArrayDataset, folder: Path) -> Ro
     )
     few = mnist.subset(np.arange(10_000))
     return {
-        "mnist": loaders(Pictures(few, five), 200),
-        "cifar": loaders(Pictures(cifar, crop_flip), 200),
-        "imagenet": loaders(Files(folder, imagenet), 25),
+        "mnist": loaders(Pictures(few, five), 200, processes),
+        "cifar": loaders(Pictures(cifar, crop_flip), 200, processes),
+        "imagenet": loaders(Files(folder, imagenet), 25, processes),
     }

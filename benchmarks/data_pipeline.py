@@ -7,7 +7,9 @@ transforms; CIFAR's crop, flip and normalisation; JPEG to ImageNet batches again
 With ``--peers`` the same work by torchvision on Pillow pictures with its DataLoader.
 
 Every number is the median of several repeats, the rows of a part taking turns, so that whatever
-else the machine does falls on all of them.
+else the machine does falls on all of them. On a machine that others use, ``--cpu-time`` counts the
+seconds of processor time that this process got instead of those on the wall: rates of one
+processor, for one worker each.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 
 from renaissance import data
 from renaissance.data import codec, native
+from renaissance.data.buffers import paged
 from renaissance.data.native import processors
 
 REPEATS = 5
@@ -33,8 +36,19 @@ FIVE = (
     data.RandomErasing(0.5),
 )
 CROP_FLIP = (data.Pad(4), data.RandomCrop(32), data.RandomHorizontalFlip())
+CLOCK = [time.perf_counter]
 Work = Callable[[float], float]
 """Runs for about so many seconds and returns its rate."""
+
+
+def now() -> float:
+    """Seconds on the chosen clock."""
+    return CLOCK[0]()
+
+
+def worker_counts() -> list[int]:
+    """One worker, and one per processor where the wall's clock tells what that brings."""
+    return [1] if CLOCK[0] is time.process_time else sorted({1, len(processors())})
 
 
 def take_turns(rows: dict[str, Work], seconds: float) -> dict[str, float]:
@@ -59,13 +73,13 @@ def of_batches(make: Callable[[], object]) -> Work:
     """The rate of samples of an endless sequence of loops."""
 
     def work(seconds: float) -> float:
-        count, begin, previous = 0, time.perf_counter(), 0
+        count, begin, previous = 0, now(), 0
         while True:
             for batch in make():  # type: ignore[attr-defined]
                 count += len(batch[1])
-                now = time.perf_counter()
-                if now - begin > seconds and previous:
-                    return count / (now - begin)
+                spent = now() - begin
+                if spent > seconds and previous:
+                    return count / spent
                 previous = count
 
     return work
@@ -79,16 +93,16 @@ def normalisation(seconds: float) -> None:
 
     def repeat(step: Callable[[int], None], bytes_per_step: int) -> Work:
         def work(limit: float) -> float:
-            count, begin = 0, time.perf_counter()
-            while time.perf_counter() - begin < limit:
+            count, begin = 0, now()
+            while now() - begin < limit:
                 step(count % 64)
                 count += 1
-            return count * bytes_per_step / (time.perf_counter() - begin) / 1e6
+            return count * bytes_per_step / (now() - begin) / 1e6
 
         return work
 
     for dtype, channels in ((np.float32, 3), (np.float16, 4)):
-        out = np.empty((64, *shape[:2], channels), dtype)
+        out = paged((64, *shape[:2], channels), np.dtype(dtype))
         source = np.random.default_rng(1).integers(0, 256, out.nbytes // 64, np.uint8)
         source = np.tile(source, (64, 1))
         target = np.empty_like(source)
@@ -100,7 +114,7 @@ def normalisation(seconds: float) -> None:
             normalizer = native.Normalizer(data.IMAGENET, 3, np.dtype(dtype), channels, isa)
             if normalizer.instruction_set == isa:
                 rows[f"{name}, {isa}"] = repeat(
-                    lambda i, n=normalizer, o=out: n.run(image[i], o[i]),
+                    lambda i, n=normalizer, o=out: n.run(image[i], o[i], stream=True),
                     image[0].nbytes + out[0].nbytes,
                 )
     report("Fused normalisation, one thread", take_turns(rows, seconds), "MB/s")
@@ -111,7 +125,7 @@ def small_pictures(
 ) -> None:
     """Our loader with one worker and with one per processor, and the peers."""
     rows: dict[str, Work] = {}
-    for workers in sorted({1, len(processors())}):
+    for workers in worker_counts():
         batches = data.loader(
             dataset, batch_size=200, shuffle=True, transforms=transforms, normalization=norm,
             workers=workers,
@@ -129,18 +143,18 @@ def imagenet(folder: Path, seconds: float, peers: dict[str, Callable[[], object]
     rows: dict[str, Work] = {}
 
     def bare(limit: float) -> float:
-        count, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < limit:
+        count, begin = 0, now()
+        while now() - begin < limit or count % len(dataset):
             codec.decode(dataset.read(count % len(dataset)), 3)
             count += 1
-        return count / (time.perf_counter() - begin)
+        return count / (now() - begin)
 
     rows["the bare decoder (simplejpeg), one thread"] = bare
     for name, transforms in (
         ("FastRandomResizedCrop, flip", chain),
         ("RandomResizedCrop, flip", (data.RandomResizedCrop(224), chain[1])),
     ):
-        for workers in sorted({1, len(processors())}):
+        for workers in worker_counts():
             batches = data.loader(
                 dataset, batch_size=25, shuffle=True, transforms=transforms, workers=workers,
                 normalization="IMAGENET", dtype=np.float16, channels=4, prefetch=0,
@@ -156,8 +170,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="holds mnist and imagenet-sample")
     parser.add_argument("--seconds", type=float, default=5.0, help="per row")
     parser.add_argument("--peers", action="store_true", help="torchvision beside ours")
+    parser.add_argument("--cpu-time", action="store_true", help="count this process's time only")
     parser.add_argument("--only", default="", help="norm, mnist, cifar or imagenet")
     options = parser.parse_args()
+    if options.cpu_time:
+        CLOCK[0] = time.process_time
     found = {"mnist": {}, "cifar": {}, "imagenet": {}}
     mnist = data.load_mnist(options.data / "mnist")
     draw = np.random.default_rng(0)
@@ -167,7 +184,9 @@ def main() -> None:
     if options.peers:
         import data_peers
 
-        found = data_peers.rows(mnist, cifar, options.data / "imagenet-sample")
+        found = data_peers.rows(
+            mnist, cifar, options.data / "imagenet-sample", (0,) if options.cpu_time else (0, 2)
+        )
     print(f"{len(processors())} processors, native library: {native.is_available()}")
     if options.only in ("", "norm"):
         normalisation(options.seconds)
