@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
@@ -46,6 +47,17 @@ class CudaKernels:
             PlanError: there is no CUDA kernel for the call.
         """
         return [self.launch(planned) for planned in launches_of(call)]
+
+    def prepare(self, calls: Iterable[InPlaceCall]) -> None:
+        """Compile the kernels of many calls side by side: the compiler works outside Python's lock.
+
+        Raises:
+            NativeError: a kernel does not compile.
+            PlanError: there is no CUDA kernel for a call; known before anything is compiled.
+        """
+        planned = {launch.kernel for call in calls for launch in launches_of(call)}
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.compiler.compile, planned))
 
     def launch(self, planned: PlannedLaunch) -> Launch:
         """A planned launch with its kernel on the device."""

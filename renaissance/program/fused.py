@@ -21,7 +21,6 @@ from renaissance.lowering.fused import (
 )
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
 from renaissance.lowering.in_place import PlanLaunches, no_launches, thread
-from renaissance.lowering.launches import launches_of
 from renaissance.lowering.state import ArrayState
 from renaissance.lowering.step import Recipe
 from renaissance.program.config import ProgramConfig
@@ -62,9 +61,8 @@ class FusedBackend:
         for variant in (Variant.TRAIN_BASE, Variant.VAL_BASE):
             kind = "train" if variant.is_training else "infer"
             fused = self._pass(variant, DType.FP32, kind)
-            if self.plan_launches is not no_launches:
-                for call in fused.calls:
-                    launches_of(call)  # refuses what has no kernel before anything is compiled
+            if isinstance(self.plan_launches, CudaKernels):
+                self.plan_launches.prepare(fused.calls)
 
     def _arena(self) -> Arena:
         memory = self.graph.memory[Variant.TRAIN_BASE]
