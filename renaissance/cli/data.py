@@ -19,7 +19,7 @@ from renaissance.data.catalog import ENTRIES
 from renaissance.data.download import ORIGINS, fetch
 from renaissance.data.dts import read_dts_header
 from renaissance.data.dts_blocks import DtsBlocks
-from renaissance.data.engine import Dataset
+from renaissance.data.preparation import Dataset
 from renaissance.data.sheet import contact_sheet, write_png
 
 FORMATS = ("auto", *ENTRIES, "dts")

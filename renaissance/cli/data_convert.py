@@ -14,7 +14,7 @@ from renaissance.data.catalog import open_dts, open_split
 from renaissance.data.cifar import FILES
 from renaissance.data.codec import JPEG_MAGIC
 from renaissance.data.encoded import EncodedDataset
-from renaissance.data.engine import Dataset
+from renaissance.data.preparation import Dataset
 
 SPLITS = ("train", "val")
 CIFAR_FOLDERS = {10: "cifar-10-batches-bin", 100: "cifar-100-binary"}

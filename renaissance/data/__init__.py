@@ -29,20 +29,22 @@ from renaissance.data.normalization import (
     NO_NORM,
     Normalization,
 )
+from renaissance.data.photometric import (
+    ColorJitter,
+    GaussianBlur,
+    GaussianNoise,
+    RandomAutocontrast,
+    RandomGrayscale,
+)
 from renaissance.data.preprocessor import Preprocessor, PreprocessorConfig
 from renaissance.data.transfer import TransferStation
 from renaissance.data.transforms import (
     CenterCrop,
-    ColorJitter,
     DoNothing,
     FastRandomResizedCrop,
-    GaussianBlur,
-    GaussianNoise,
     Pad,
-    RandomAutocontrast,
     RandomCrop,
     RandomErasing,
-    RandomGrayscale,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomRotation,

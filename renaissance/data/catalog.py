@@ -13,10 +13,10 @@ from renaissance.data.digits import DIGITS, load_digits
 from renaissance.data.dts import map_dts, read_dts, read_dts_header
 from renaissance.data.dts_blocks import DtsBlocks
 from renaissance.data.encoded import EncodedDataset
-from renaissance.data.engine import Dataset
 from renaissance.data.folder import FolderDataset, TarDataset
 from renaissance.data.idx import load_mnist
 from renaissance.data.normalization import CIFAR, IMAGENET, MNIST, Normalization
+from renaissance.data.preparation import Dataset
 
 DEBIAN_FASHION = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts its files."""

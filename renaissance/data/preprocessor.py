@@ -11,9 +11,9 @@ import numpy as np
 from renaissance.core.errors import PhaseError, check_int, fail
 from renaissance.data import catalog
 from renaissance.data.download import fetch
-from renaissance.data.engine import Dataset
 from renaissance.data.loader import Loader, loader
 from renaissance.data.normalization import Normalization, normalization_of
+from renaissance.data.preparation import Dataset
 from renaissance.data.transforms import Transform, check_chain
 
 

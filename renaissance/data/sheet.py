@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from renaissance.core.errors import check_int
-from renaissance.data.engine import Dataset, Preparation, make_engine
+from renaissance.data.engine import make_engine
 from renaissance.data.files import write_atomically
 from renaissance.data.normalization import NO_NORM
+from renaissance.data.preparation import Dataset, Preparation
 from renaissance.data.transforms import Transform, check_chain
 
 BORDER = 2

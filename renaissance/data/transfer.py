@@ -14,7 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from renaissance.data.buffers import paged
-from renaissance.data.loader import Batch, Loader, Prefetcher
+from renaissance.data.loader import Batch, Loader
+from renaissance.data.prefetch import Prefetcher
 
 Handle = TypeVar("Handle")
 

@@ -29,12 +29,12 @@ from renaissance.data import (
     Resize,
     loader,
 )
+from renaissance.data.colours import grey
 from renaissance.data.draws import Draw
 from renaissance.data.pictures import (
     PictureChain,
     apply,
     choose_window,
-    grey,
     output_shape,
     resize,
 )

@@ -29,7 +29,7 @@ from renaissance.data import (
     load_mnist,
     loader,
 )
-from renaissance.data.engine import Dataset
+from renaissance.data.preparation import Dataset
 from renaissance.data.workers import ThreadWorkers
 
 FIVE = [Pad(2), RandomCrop(28), RandomRotation(20), RandomScale(0.8, 1.2), RandomErasing(0.5)]
