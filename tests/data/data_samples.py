@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from renaissance.data import ArrayDataset, EncodedDataset, native
+from renaissance.data import ArrayDataset, EncodedDataset, Transform, array_ops, native
+from renaissance.data.chain import Chain, lower_chain
 
 SHARED = Path(
     os.environ.get("RENAISSANCE_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")
@@ -68,3 +69,17 @@ class EncodedPictures(EncodedDataset):
 
 
 encoded_noise = EncodedPictures
+
+
+SEED, EPOCH = 0x1234_5678_9ABC_DEF0, 3
+
+
+def transform_with_numpy(
+    images: np.ndarray, transforms: list[Transform], seed: int = SEED, epoch: int = EPOCH
+) -> tuple[np.ndarray, array_ops.Finish, Chain]:
+    chain = lower_chain(transforms, images.shape[1:])
+    ids = np.arange(len(images), dtype=np.uint32)
+    halves = (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
+    draw = array_ops.draws(np, chain, halves, ids, np.uint32(epoch))
+    result, finish = array_ops.run_chain(np, chain, images, draw)
+    return result, finish, chain
