@@ -75,6 +75,8 @@ def representative_launches() -> Iterator[PlannedLaunch]:
         validation = Scene(program.graph.memory[Variant.VAL_BASE], recipe)
         infer = inference_pass(program.graph, validation, ema=recipe.ema is not None)
         for call in (*train.calls, *infer.calls):
+            if not call.target.cuda:
+                continue
             for launch in launches_of(call):
                 if launch.kernel not in seen:
                     seen.add(launch.kernel)
@@ -128,6 +130,22 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
         yield rn.compile(maps, (16, 16, 3), 32, optimizer=rn.SGD(0.9), **options), True
         for optimizer in optimizers:
             yield rn.compile(small, (4, 4, 1), 64, optimizer=optimizer, ema=0.9, **options), False
+
+        for convolutional, shape in _convolutional_networks(rn):
+            yield rn.compile(convolutional, shape, 256, num_classes=1000, **options), False
+
+
+def _convolutional_networks(rn: Any) -> Iterator[tuple[Any, tuple[int, int, int]]]:
+    """Their kernels on maps; a dense convolution has none."""
+    stem = rn.cbrp(64, 7, 2, 3, 3, 2, 1)
+    blocks = (rn.block(64, 256, rn.RESNET_1_3_1), rn.block(128, 512, rn.RESNET_1_3_1_DS))
+    yield rn.seq(stem, *blocks, rn.gap(), rn.fc(1000)), (224, 224, 3)
+    first = (rn.conv(32, 3, 2, 1), rn.bn(), rn.relu6())
+    blocks = (rn.mbconv(1, 16, 1), rn.mbconv(6, 24, 2), rn.mbconv(6, 24, 1))
+    yield rn.seq(*first, *blocks, rn.gap(), rn.dropout(0.2), rn.fc(1000)), (64, 64, 3)
+    maps = (rn.channel_padding(), rn.conv(64, 3, 1, 1), rn.bn(), rn.silu(), rn.maxpool(2, 2, 0))
+    add = rn.add2(rn.conv(96, 1), rn.conv(96, 3, 1, 1))
+    yield rn.seq(*maps, rn.avgpool(2, 2, 0), add, rn.relu(), rn.gap(), rn.fc(1000)), (32, 32, 3)
 
 
 def table(planned: list[PlannedLaunch], compiled: list[CompiledKernel]) -> Iterator[str]:

@@ -148,7 +148,7 @@ def _add(call: InPlaceCall) -> list[PlannedLaunch]:
 
 
 def _window(a: Any, **more: int) -> dict[str, int]:
-    return {"kernel": a["kernel"], "stride": a["stride"], "pad": a["pad"], **more}
+    return {"window": a["kernel"], "stride": a["stride"], "pad": a["pad"], **more}
 
 
 def _max_pool_forward(call: InPlaceCall) -> list[PlannedLaunch]:

@@ -5,7 +5,7 @@ using namespace rn;
 
 // Real positions under the window of an output along one axis.
 __device__ __forceinline__ int real(int output, Index extent) {
-  int begin = output * RN_STRIDE - RN_PAD, end = begin + RN_KERNEL;
+  int begin = output * RN_STRIDE - RN_PAD, end = begin + RN_WINDOW;
   return (end < extent ? end : static_cast<int>(extent)) - (begin > 0 ? begin : 0);
 }
 
@@ -18,8 +18,8 @@ extern "C" __global__ void __launch_bounds__(256)
     int h0 = at.h * RN_STRIDE - RN_PAD, w0 = at.w * RN_STRIDE - RN_PAD;
     Floats sum;
     zero(sum);
-    for (int r = 0; r < RN_KERNEL; ++r)
-      for (int t = 0; t < RN_KERNEL; ++t) {
+    for (int r = 0; r < RN_WINDOW; ++r)
+      for (int t = 0; t < RN_WINDOW; ++t) {
         if (h0 + r < 0 || h0 + r >= s.h || w0 + t < 0 || w0 + t >= s.w) continue;
         Floats x;
         load(x, op.x, (at.n * s.h + h0 + r) * s.w + w0 + t, walk.column);

@@ -4,6 +4,8 @@
 
 using namespace rn;
 
+constexpr int kUnrolled = RN_WINDOW <= 3 ? RN_WINDOW : 1;
+
 extern "C" __global__ void __launch_bounds__(256) max_pool_forward_kernel(const MaxPoolForward op) {
   const PoolShape& s = op.pool;
   Walk walk;
@@ -18,10 +20,10 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_forward_kernel(const 
     int winner[kWidth];
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) best[j] = -infinity(), winner[j] = -1;
-#pragma unroll
-    for (int r = 0; r < RN_KERNEL; ++r)
-#pragma unroll
-      for (int t = 0; t < RN_KERNEL; ++t) {
+#pragma unroll kUnrolled
+    for (int r = 0; r < RN_WINDOW; ++r)
+#pragma unroll kUnrolled
+      for (int t = 0; t < RN_WINDOW; ++t) {
         if (h0 + r < 0 || h0 + r >= s.h || w0 + t < 0 || w0 + t >= s.w) continue;
         Floats x;
         load(x, op.x, (at.n * s.h + h0 + r) * s.w + w0 + t, walk.column);
@@ -31,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_forward_kernel(const 
           if (RN_NORM)
             value = rounded<Element>(activate(RN_ACTIVATION, rounded<Element>(norm(value, j))));
           bool wins = winner[j] < 0 || value > best[j] || (is_nan(value) && !is_nan(best[j]));
-          if (wins) best[j] = value, winner[j] = r * RN_KERNEL + t;
+          if (wins) best[j] = value, winner[j] = r * RN_WINDOW + t;
         }
       }
     store(op.y, row, walk.column, best);

@@ -1,4 +1,4 @@
-// Windows of a pool over a map: RN_KERNEL, RN_STRIDE, RN_PAD.
+// Windows of a pool over a map: RN_WINDOW, RN_STRIDE, RN_PAD.
 #pragma once
 
 #include "map.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ Pixel pixel_of(Index row, Index height, Index width) 
 
 // Outputs first..last whose windows see input position `at`.
 __device__ __forceinline__ int first_output(int at) {
-  int beyond = at + RN_PAD - RN_KERNEL + 1;
+  int beyond = at + RN_PAD - RN_WINDOW + 1;
   return beyond <= 0 ? 0 : (beyond + RN_STRIDE - 1) / RN_STRIDE;
 }
 
@@ -44,7 +44,7 @@ __device__ __forceinline__ void gather_winners(Floats& dx, const void* dy, const
   for (int p = first_output(at.h); p <= p1; ++p)
     for (int q = first_output(at.w); q <= q1; ++q) {
       Index out = (at.n * s.p + p) * s.q + q;
-      int place = (at.h - p * RN_STRIDE + RN_PAD) * RN_KERNEL + at.w - q * RN_STRIDE + RN_PAD;
+      int place = (at.h - p * RN_STRIDE + RN_PAD) * RN_WINDOW + at.w - q * RN_STRIDE + RN_PAD;
       Places winners = *reinterpret_cast<const Places*>(static_cast<const Place*>(argmax) +
                                                         (out * kColumns + column) * kWidth);
       Floats d;

@@ -1,0 +1,80 @@
+"""The source of kernels on maps, run on the processor, against the meaning of their operations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from renaissance.lowering import targets
+from tests.emulation import maps as emulated
+from tests.emulation.run import COMPILER
+from tests.graph.meaning import MEANING
+from tests.lowering import maps
+from tests.lowering.maps import normals, poisoned, wide
+from tests.lowering.native import assert_close
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile device code with")
+
+
+@pytest.fixture(autouse=True)
+def device_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "run", emulated.run)
+
+
+def constants(x: np.ndarray) -> dict[str, np.ndarray]:
+    c = x.shape[-1]
+    gamma, beta = normals(3, np.float32, (c,), (c,))
+    flat = x.reshape(-1, c).astype(np.float64)
+    mean = flat.mean(0).astype(np.float32)
+    inverse_std = (1 / np.sqrt(flat.var(0) + 1e-5)).astype(np.float32)
+    return {"x": x, "gamma": gamma, "beta": beta, "mean": mean, "inverse_std": inverse_std}
+
+
+def test_statistics_of_more_rows_than_a_block_reads() -> None:
+    (x,) = normals(1, np.float16, (3, 7, 11, 24))
+    prev = {"mean": np.zeros(24, np.float32), "var": np.ones(24, np.float32)}
+    ours = maps.statistics(x, prev, 0.1, 1e-5)
+    given = {**wide({"x": x}), "prev_mean": 0.0, "prev_var": 1.0, "gamma": 1.0, "beta": 0.0}
+    theirs = MEANING["batch_norm_forward"](given, {"momentum": 0.1, "eps": 1e-5}, {})
+    for name, value in ours.items():
+        assert_close(value, theirs[name], np.float32)
+
+
+def test_norm_relu_and_max_pool_and_their_backward() -> None:
+    (x,) = normals(2, np.float16, (2, 7, 6, 12))
+    given, sizes = constants(x), maps.pool_sizes(x.shape, 3, 2, 1)
+    params = {"activation": "relu", "kernel": 3, "stride": 2, "pad": 1}
+    ours = maps.max_pool(given, sizes, "relu")
+    theirs = MEANING["batch_norm_max_pool_forward"](wide(given), params, {})
+    assert_close(ours["y"], theirs["y"], np.float16)
+    (given["dy"],) = normals(4, np.float16, maps.pooled_shape(sizes))
+    given["argmax"] = ours["argmax"]
+    names = ("dx", "dgamma", "dbeta")
+    found = maps.norm_backward(given, "relu", names, {**sizes, "argmax_bytes": 1})
+    theirs = MEANING["batch_norm_max_pool_backward"](wide(given), params, {})
+    for name in names:
+        assert_close(found[name], theirs[name], np.float16)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_convolution(stride: int) -> None:
+    x, w = normals(5, np.float16, (2, 11, 9, 16), (16, 3, 3, 1))
+    out = (2, maps.outputs(11, 3, stride, 1), maps.outputs(9, 3, stride, 1), 16)
+    (dy,) = normals(6, np.float16, out)
+    ours = maps.depthwise(x, w, dy, stride, 1)
+    given, params = wide({"x": x, "w": w, "dy": dy}), {"stride": stride, "pad": 1}
+    stem = "depthwise_conv"
+    theirs = MEANING[f"{stem}_forward"](given, params, {})
+    theirs |= MEANING[f"{stem}_backward_data"](given, params, {"dx": x.shape})
+    theirs |= MEANING[f"{stem}_backward_weight"](given, params, {"dw": w.shape})
+    for name, value in ours.items():
+        assert_close(value, theirs[name], np.float16)
+
+
+def test_pooled_gradient_of_a_last_layer() -> None:
+    dy, w = normals(7, np.float16, (9, 70), (70, 24))
+    sizes = {"n": 9, "pixels": 6, "c": 24, "k": 70, "type": 1}
+    result = poisoned((9, 2, 3, 24), np.float16)
+    (dx,) = emulated.run(targets.GAP_FC_BACKWARD_DATA, dy, w, result, **sizes)
+    theirs = MEANING["gap_fc_backward_data"](wide({"dy": dy, "w": w}), {}, {"dx": dx.shape})
+    assert_close(dx, theirs["dx"], np.float16)
