@@ -138,8 +138,8 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
 def _convolutional_networks(rn: Any) -> Iterator[tuple[Any, tuple[int, int, int]]]:
     """Their kernels on maps; a dense convolution has none."""
     stem = rn.cbrp(64, 7, 2, 3, 3, 2, 1)
-    blocks = (rn.block(64, 256, rn.RESNET_1_3_1), rn.block(128, 512, rn.RESNET_1_3_1_DS))
-    yield rn.seq(stem, *blocks, rn.gap(), rn.fc(1000)), (224, 224, 3)
+    residual = (rn.block(64, 256, rn.RESNET_1_3_1), rn.block(128, 512, rn.RESNET_1_3_1_DS))
+    yield rn.seq(stem, *residual, rn.gap(), rn.fc(1000)), (224, 224, 3)
     first = (rn.conv(32, 3, 2, 1), rn.bn(), rn.relu6())
     blocks = (rn.mbconv(1, 16, 1), rn.mbconv(6, 24, 2), rn.mbconv(6, 24, 1))
     yield rn.seq(*first, *blocks, rn.gap(), rn.dropout(0.2), rn.fc(1000)), (64, 64, 3)

@@ -1,4 +1,4 @@
-"""Runs an operation on maps by its device code on the processor, as ``tests.lowering.native.run``."""
+"""Operations on maps by their device code on the processor, called as ``tests.lowering.native.run``."""
 
 from __future__ import annotations
 
