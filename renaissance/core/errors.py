@@ -61,6 +61,10 @@ def check_real(
     """Return ``float(value)`` if it is a finite number in the interval."""
     left, right = ("(" if open_low else "["), (")" if open_high else "]")
     span = f"a finite number in {left}{low:g}, {high:g}{right}"
+    if high == float("inf"):
+        span = f"a finite number {'>' if open_low else '>='} {low:g}"
+    if low == float("-inf"):
+        span = "a finite number"
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         fail(TypeError, name, value, span)
     number = float(value)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from renaissance.core.types import Precision
 from renaissance.lowering.loss import predicted_labels, softmax_cross_entropy
 from renaissance.lowering.network import forward_infer
+from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState, Tensors
 from renaissance.lowering.step import (
-    Recipe,
     Workspace,
     batch_result,
     compute_weights,

@@ -11,53 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from renaissance.algo.clip import Clip
-from renaissance.algo.loss import CrossEntropy
-from renaissance.algo.loss_scale import LossScale
-from renaissance.algo.optimizer import Optimizer
 from renaissance.core.types import GraphId, Precision, Region, WeightGroup
-from renaissance.graph.arch_plan import ArchPlan
 from renaissance.lowering import optimizer as optimizers
 from renaissance.lowering import range as ranges
 from renaissance.lowering.loss import softmax_cross_entropy, top_k_hits
 from renaissance.lowering.network import forward_train
+from renaissance.lowering.recipe import METRICS, Recipe
 from renaissance.lowering.state import ArrayState, Tensors
-
-METRICS = ("loss", "top1", "top5", "count", "lr", "skipped")
-"""What a step reports, in order."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a train step is made from; everything that is fixed at compile time."""
-
-    plan: ArchPlan
-    precision: Precision
-    loss: CrossEntropy
-    optimizer: Optimizer
-    loss_scale: LossScale
-    clip: Clip | None = None
-    ema: float | None = None
-    freeze_first_layer: bool = False
-
-    @property
-    def groups(self) -> dict[str, WeightGroup]:
-        """The group of every trainable tensor, by full name."""
-        return {name: spec.group for name, spec, _ in self.plan.weights()}
-
-    @property
-    def trained(self) -> frozenset[str]:
-        """Names of the tensors that change: all, or all but the frozen first layer's."""
-        return frozenset(
-            name
-            for name, _, layer in self.plan.weights()
-            if not (self.freeze_first_layer and layer.is_first_layer)
-        )
 
 
 @dataclass
@@ -300,68 +264,3 @@ def train_step(
         "skipped": ~w.finite,
     }
     return w.state, jnp.stack([values[name].astype(jnp.float32) for name in METRICS])
-
-
-def train_steps(
-    recipe: Recipe,
-    order: Sequence[GraphId],
-    state: ArrayState,
-    images: jax.Array,
-    labels: jax.Array,
-) -> tuple[ArrayState, jax.Array]:
-    """Several training steps as one loop on the device.
-
-    Args:
-        recipe: As in :func:`train_step`.
-        order: Likewise.
-        state: The state before.
-        images: (S, N, H, W, C).
-        labels: (S, N) int32.
-
-    Returns:
-        The state after, and metrics (S, 6).
-    """
-
-    def body(carry: Any, batch: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-        state, metrics = train_step(recipe, order, unpack(carry), *batch)
-        return pack(state), metrics
-
-    pack, unpack = scalar_packing(state)
-    carry, metrics = jax.lax.scan(body, pack(state), (images, labels))
-    return unpack(carry), metrics
-
-
-def scalar_packing(
-    state: ArrayState,
-) -> tuple[Callable[[ArrayState], Any], Callable[[Any], ArrayState]]:
-    """Carry a loop's scalars as one vector per element type.
-
-    A scalar of its own in the carry costs a launch per iteration, which a small network feels.
-
-    Returns:
-        ``pack(state) -> carry`` and its inverse.
-    """
-    leaves, structure = jax.tree.flatten(state)
-    scalars: dict[Any, list[int]] = {}
-    for index, leaf in enumerate(leaves):
-        if leaf.ndim == 0:
-            scalars.setdefault(leaf.dtype, []).append(index)
-
-    def pack(state: ArrayState) -> Any:
-        leaves = jax.tree.leaves(state)
-        arrays = [leaf for leaf in leaves if leaf.ndim]
-        return arrays, [jnp.stack([leaves[i] for i in group]) for group in scalars.values()]
-
-    def unpack(carry: Any) -> ArrayState:
-        arrays, vectors = carry
-        place = {
-            i: vector[at]
-            for group, vector in zip(scalars.values(), vectors, strict=True)
-            for at, i in enumerate(group)
-        }
-        rest = iter(arrays)
-        return jax.tree.unflatten(
-            structure, [place[i] if i in place else next(rest) for i in range(len(leaves))]
-        )
-
-    return pack, unpack

@@ -21,8 +21,8 @@ from renaissance.lowering.fused import (
 )
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
 from renaissance.lowering.in_place import PlanLaunches, no_launches, thread
+from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState
-from renaissance.lowering.step import Recipe
 from renaissance.program.config import ProgramConfig
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.xla import XlaBackend

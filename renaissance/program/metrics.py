@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from renaissance.lowering.step import METRICS
+from renaissance.lowering.recipe import METRICS
 
 
 class Metrics(Mapping[str, Any]):

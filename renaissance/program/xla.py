@@ -14,8 +14,10 @@ from renaissance.core.errors import fail
 from renaissance.core.types import Precision, Region
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.inference import infer
+from renaissance.lowering.loop import train_steps
+from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState, owned
-from renaissance.lowering.step import Recipe, train_step, train_steps
+from renaissance.lowering.step import train_step
 from renaissance.program.config import ProgramConfig
 from renaissance.program.metrics import Metrics
 from renaissance.runtime.executables import Executable, aot_compile

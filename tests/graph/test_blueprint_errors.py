@@ -49,7 +49,7 @@ WRONG = [
     ("dropout(float('nan'))", ValueError, "dropout p is nan, expected a finite number in [0, 1)"),
     ("dropout('half')", TypeError, "dropout p is 'half', expected a finite number in [0, 1)"),
     ("bn(1.5)", ValueError, "bn momentum is 1.5, expected a finite number in [0, 1]"),
-    ("bn(0.1, 0)", ValueError, "bn eps is 0, expected a finite number in (0, inf]"),
+    ("bn(0.1, 0)", ValueError, "bn eps is 0, expected a finite number > 0"),
     ("cbr(8, 3, 1, 1, -1)", ValueError, "cbr momentum is -1, expected a finite number in [0, 1]"),
     # composition
     ("seq()", ValueError, "seq() is empty, expected at least one layer; identity() does nothing"),
