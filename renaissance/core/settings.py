@@ -99,7 +99,7 @@ class Settings:
     def _set(self, call: str, **changes: Any) -> Settings:
         if self._locked_by is not None:
             raise PhaseError(
-                f"{call} comes too late: the settings are in use by {self._locked_by}, which has left "
+                f"{call} comes too late: {self._locked_by} uses the settings and has left "
                 "PLANNING; make new Settings() for another task"
             )
         self._record = replace(self._record, **changes)

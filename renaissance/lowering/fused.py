@@ -31,8 +31,7 @@ from renaissance.lowering.in_place import (
 )
 
 TABLE = Argument("table", written=True)
-COLUMNS = ("loss", "top1", "top5", "count", "lr", "skipped")
-TABLE_WIDTH = 8
+TABLE_WIDTH = 8  # the columns of METRICS, loss and accuracies as sums; the last two are not used
 
 _TRANSFERS = frozenset({GraphId.TRANSFER_A, GraphId.TRANSFER_B})
 
@@ -126,14 +125,6 @@ def _report(scene: Scene, *, training: bool) -> InPlaceCall:
     lr, flag = Ref(Region.S_SCALAR_FP32, "lr"), Ref(Region.S_SCALAR_INT32, "nan_flag")
     state = (scene.place(lr), scene.place(flag)) if training else (None, None)
     return InPlaceCall(targets.REPORT_METRICS, (*sums, *state, BATCH, TABLE), {}, "report")
-
-
-def metrics_of(table: jax.Array) -> dict[str, jax.Array]:
-    """Named metrics, means over rows, from rows of the table: ``(..., 8)``."""
-    columns = {name: table[..., index] for index, name in enumerate(COLUMNS)}
-    count = columns["count"]
-    means = {name: columns[name] / count for name in ("loss", "top1", "top5")}
-    return {**means, "count": count, "lr": columns["lr"], "skipped": columns["skipped"] > 0}
 
 
 def empty_table(steps: int) -> jax.Array:

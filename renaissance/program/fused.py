@@ -16,7 +16,6 @@ from renaissance.lowering.fused import (
     FusedPass,
     empty_table,
     inference_pass,
-    metrics_of,
     train_pass,
 )
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
@@ -25,7 +24,8 @@ from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
 from renaissance.program.cuda import CudaKernels
-from renaissance.program.xla import XlaBackend
+from renaissance.program.metrics import Metrics
+from renaissance.program.xla import XlaBackend, on_device
 from renaissance.runtime import library
 from renaissance.runtime.arena import Arena, BankState
 from renaissance.runtime.executables import Executable, aot_compile
@@ -90,7 +90,7 @@ class FusedBackend:
 
     # -- running ----------------------------------------------------------------------------------
 
-    def train_step(self, state: State, images: Any, labels: Any) -> tuple[BankState, Any]:
+    def train_step(self, state: State, images: Any, labels: Any) -> tuple[BankState, Metrics]:
         """One step through the executable of this shape."""
 
         def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
@@ -103,11 +103,12 @@ class FusedBackend:
                 jnp.zeros((), jnp.int32),
                 self.plan_launches,
             )
-            return BankState(state.arena, banks), metrics_of(table[0])
+            return BankState(state.arena, banks), table
 
-        return self._run("train_step", step, self.adopt(state), images, labels)
+        after, table = self._run("train_step", step, self.adopt(state), images, labels)
+        return after, Metrics(table, sums=True, one_step=True)
 
-    def train_steps(self, state: State, images: Any, labels: Any) -> tuple[BankState, Any]:
+    def train_steps(self, state: State, images: Any, labels: Any) -> tuple[BankState, Metrics]:
         """Stacked steps through one executable with a loop inside."""
 
         def loop(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
@@ -121,9 +122,10 @@ class FusedBackend:
 
             steps = images.shape[0]
             state, table = jax.lax.fori_loop(0, steps, body, (state, empty_table(steps)))
-            return state, metrics_of(table)
+            return state, table
 
-        return self._run("train_steps", loop, self.adopt(state), images, labels)
+        after, table = self._run("train_steps", loop, self.adopt(state), images, labels)
+        return after, Metrics(table, sums=True)
 
     def infer(
         self, state: State, images: Any, labels: Any, *, ema: bool
@@ -190,7 +192,7 @@ class FusedBackend:
 
     def _run(self, name: str, function: Callable[..., Any], state: BankState, *batch: Any) -> Any:
         if batch:
-            batch = (jnp.asarray(batch[0]), jnp.asarray(batch[1], jnp.int32))
+            batch = (on_device(batch[0]), on_device(batch[1], jnp.int32))
         shape = batch[0].shape if batch else ()
         key = (name, shape, *(array.dtype for array in batch))
         executable = self._executables.get(key)

@@ -22,14 +22,17 @@ class Metrics(Mapping[str, Any]):
     ``skipped`` (1 where a gradient was not finite and the step changed nothing).
     """
 
-    __slots__ = ("_fetched", "array")
+    __slots__ = ("_fetched", "array", "one_step", "sums")
 
-    def __init__(self, array: jax.Array):
+    def __init__(self, array: jax.Array, *, sums: bool = False, one_step: bool = False):
         """
         Args:
-            array: ``(6,)`` or ``(S, 6)`` in the order of the keys.
+            array: ``(6,)`` or ``(S, 6)`` in the order of the keys; further columns do not count.
+            sums: Whether loss and accuracies are sums over rows, still to be divided by ``count``.
+            one_step: Whether a leading axis of one step is to be dropped.
         """
         self.array = array
+        self.sums, self.one_step = sums, one_step
         self._fetched: np.ndarray | None = None
 
     def block_until_ready(self) -> Metrics:
@@ -39,11 +42,17 @@ class Metrics(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if self._fetched is None:
-            self._fetched = np.asarray(self.array)
+            self._fetched = self._fetch()
         try:
             return self._fetched[..., METRICS.index(key)][()]
         except ValueError:
             raise KeyError(f"metric is {key!r}, expected one of {', '.join(METRICS)}") from None
+
+    def _fetch(self) -> np.ndarray:
+        values = np.array(self.array[0] if self.one_step else self.array)
+        if self.sums:
+            values[..., :3] /= values[..., METRICS.index("count"), None]
+        return values
 
     def __iter__(self) -> Iterator[str]:
         return iter(METRICS)
