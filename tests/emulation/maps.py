@@ -1,4 +1,4 @@
-"""Operations on maps by their device code on the processor, called as ``tests.lowering.native.run``."""
+"""Operations on maps by their device code on the processor, called as in ``tests.lowering``."""
 
 from __future__ import annotations
 

@@ -188,6 +188,32 @@ def test_two_runs_give_the_same_bits() -> None:
     assert hashes[0] == hashes[1]
 
 
+def test_many_steps_in_one_executable_equal_single_steps() -> None:
+    program = compiled("lenet", False, "fused")
+    shape = NETS["lenet"]()[1]
+    single, looped = program.init(2), program.init(2)
+    batches = [batch(shape, seed) for seed in range(3)]
+    for one in batches:
+        single, _ = program.train_step(single, one)
+    stacked = tuple(np.stack(parts) for parts in zip(*batches, strict=True))
+    looped, _ = program.train_steps(looped, stacked)
+    assert program.sha256(single) == program.sha256(looped)
+
+
+def test_an_overflow_leaves_weights_moments_and_running_statistics() -> None:
+    program = compiled("mobilenet", True, "fused")
+    shape = NETS["mobilenet"]()[1]
+    state, _ = program.train_step(program.init(3), batch(shape))
+    before = {(r, n): np.array(v) for r, n, v in state.named_leaves()}
+    images, labels = batch(shape, 1)
+    images[2, 1, 1, 0] = np.inf
+    state, metrics = program.train_step(state, (images, labels))
+    assert bool(metrics["skipped"])
+    for (region, name), value in before.items():
+        if region.name.startswith(("W_", "M_", "A_", "B_")):
+            np.testing.assert_array_equal(state[region][name], value, err_msg=f"{region} {name}")
+
+
 def test_types_of_operands_are_the_plans() -> None:
     program = compiled("nin", True, "fused")
     assert isinstance(program.backend, FusedBackend)
