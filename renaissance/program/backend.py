@@ -19,8 +19,9 @@ logger = logging.getLogger("renaissance")
 def choose_backend(config: ProgramConfig, graph: CompiledGraph) -> Any:
     """The backend for ``config.lowering``.
 
-    ``"auto"`` is fused on a CUDA device that can run every operation of the network, else XLA; why
-    it is not fused is logged in a sentence. On a CPU it is XLA: the fused lowering's host
+    ``"auto"`` is fused for mixed precision on a CUDA device that can run every operation of the
+    network, else XLA; why it is not fused is logged in a sentence. In fp32 XLA is the faster one
+    (H200, MLP of batch 200: 159 against 262 us a step), and on a CPU the fused lowering's host
     implementation is for tests.
 
     Raises:
@@ -30,7 +31,7 @@ def choose_backend(config: ProgramConfig, graph: CompiledGraph) -> Any:
         return XlaBackend(config, graph)
     if config.lowering == "fused":
         return _fused(config, graph)
-    if jax.default_backend() != "gpu" or config.precision is Precision.FP64:
+    if jax.default_backend() != "gpu" or config.precision is not Precision.AMP:
         return XlaBackend(config, graph)
     try:
         return _fused(config, graph)
