@@ -2,6 +2,7 @@
 //
 // A thread computes a patch of RN_TILE_P x RN_TILE_Q pixels of one pack of channels. Each row of the
 // input that the patch needs is read once, into registers; filters wait in shared memory as floats.
+// RN_DATA: which of the two kernels this is. Two blocks to a multiprocessor bound the registers.
 #include "map.cuh"
 
 using namespace rn;
@@ -72,7 +73,9 @@ __device__ __forceinline__ void load_or_zero(Floats& to, const void* map, Index 
     load(to, map, (n * rows + row) * columns + pixel, column);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+#if !RN_DATA
+
+extern "C" __global__ void __launch_bounds__(256, 2)
     depthwise_conv_forward_kernel(const DepthwiseConvForward op) {
   __shared__ Filters filters;
   filters.read(op.w);
@@ -110,13 +113,15 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
+#else
+
 // Outputs see a patch of the input in steps of the stride: with patches as wide as a multiple of it,
 // which tap joins which pixel to which output is known when the kernel is compiled.
 static_assert(kPatchRows % RN_STRIDE == 0 && kPatchColumns % RN_STRIDE == 0, "patch and stride");
 
 constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     depthwise_conv_backward_data_kernel(const DepthwiseConvBackwardData op) {
   __shared__ Filters filters;
   filters.read(op.w);
@@ -155,3 +160,5 @@ extern "C" __global__ void __launch_bounds__(256)
     write(op.dx, at, s.h, s.w, block.column, sum);
   }
 }
+
+#endif
