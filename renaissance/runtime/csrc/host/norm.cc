@@ -87,7 +87,8 @@ void norm_backward(const std::vector<float>& dz, const void* input, const Norm& 
     for (Index c = 0; c < channels; ++c) {
       Index i = row * channels + c;
       sum[c] += dz[i];
-      product[c] += static_cast<double>(dz[i]) * ((to_float(x[i]) - norm.mean[c]) * norm.inverse_std[c]);
+      float xhat = (to_float(x[i]) - norm.mean[c]) * norm.inverse_std[c];
+      product[c] += static_cast<double>(dz[i]) * xhat;
     }
   for (Index c = 0; c < channels; ++c) {
     dbeta[c] = static_cast<float>(sum[c]);

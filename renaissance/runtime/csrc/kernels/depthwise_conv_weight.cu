@@ -27,7 +27,8 @@ __device__ __forceinline__ void add_row(Floats (&sum)[kTaps], const DepthwiseCon
   int h0 = static_cast<int>(line - n * s.p) * RN_STRIDE - RN_PAD;
   Floats seen[RN_S][RN_R];
 #pragma unroll
-  for (int t = 0; t + RN_STRIDE < RN_S; ++t) load_column(seen[t + RN_STRIDE], op, n, h0, t - RN_PAD, column);
+  for (int t = 0; t + RN_STRIDE < RN_S; ++t)
+    load_column(seen[t + RN_STRIDE], op, n, h0, t - RN_PAD, column);
   for (int q = 0; q < s.q; ++q) {
 #pragma unroll
     for (int t = 0; t < RN_S; ++t) {
