@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jax
 import pytest
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +20,8 @@ def compiled_once(executables_folder: str) -> Iterator[dict[str, str]]:
     Yields:
         Environment variables that let another process share them.
     """
+    import jax  # here, so that rooms that need no jax are tested without it
+
     wanted = {
         "jax_compilation_cache_dir": executables_folder,
         "jax_persistent_cache_min_compile_time_secs": 0,
@@ -34,6 +34,9 @@ def compiled_once(executables_folder: str) -> Iterator[dict[str, str]]:
 
 
 def _configure(values: dict) -> None:
+    import jax
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
     for name, value in values.items():
         jax.config.update(name, value)
     reset_cache()
