@@ -45,9 +45,7 @@ def warm_up(seconds: float = 0.3) -> None:
         jax.block_until_ready(x @ x)
 
 
-def timed(
-    run: Callable[[], Any], repeats: int, per: int, warm: float = 0.3
-) -> tuple[float, float]:
+def timed(run: Callable[[], Any], repeats: int, per: int, warm: float = 0.3) -> tuple[float, float]:
     """Median and spread of a call, in microseconds per ``per``-th part of it."""
     jax.block_until_ready(run())
     warm_up(warm)

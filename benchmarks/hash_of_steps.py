@@ -1,4 +1,4 @@
-"""Prints the hash of an MLP's parameters after 200 fused steps: equal in every process, or it is a bug.
+"""Prints the hash of an MLP after 200 fused steps: equal in every process, or it is a bug.
 
 python benchmarks/hash_of_steps.py [--steps 200]
 """

@@ -1,42 +1,36 @@
-"""Fixtures that several rooms share."""
+"""How this session compiles: little optimisation, and equal programs once.
+
+Nearly all the time of these tests would be compilation of programs that then run for milliseconds.
+Everything is said through the environment, before anybody imports jax (the rooms without it are
+tested where it cannot be imported), and other processes inherit it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import atexit
+import os
+import shutil
+import tempfile
 
 import pytest
 
+# What XLA computes is the same without LLVM's optimisations.
+_LEVEL = "--xla_backend_optimization_level"
+if _LEVEL not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_LEVEL}=0".strip()
 
-@pytest.fixture(scope="session")
-def executables_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where the executables of this session are kept."""
-    return str(tmp_path_factory.mktemp("executables"))
-
-
-@pytest.fixture(scope="module")
-def compiled_once(executables_folder: str) -> Iterator[dict[str, str]]:
-    """Equal executables of different tests are compiled once, through jax's cache on disk.
-
-    Yields:
-        Environment variables that let another process share them.
-    """
-    import jax  # here, so that rooms that need no jax are tested without it
-
-    wanted = {
-        "jax_compilation_cache_dir": executables_folder,
-        "jax_persistent_cache_min_compile_time_secs": 0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    _configure(wanted)
-    yield {name.upper(): str(value) for name, value in wanted.items()}
-    _configure(before)
+_CACHE = {
+    "JAX_COMPILATION_CACHE_DIR": "",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _CACHE["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="renaissance_tests_")
+    atexit.register(shutil.rmtree, _CACHE["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+    os.environ.update(_CACHE)
 
 
-def _configure(values: dict) -> None:
-    import jax
-    from jax.experimental.compilation_cache.compilation_cache import reset_cache
-
-    for name, value in values.items():
-        jax.config.update(name, value)
-    reset_cache()
+@pytest.fixture
+def compiling_anew() -> dict[str, str]:
+    """The environment of a process that compiles everything itself."""
+    return {name: value for name, value in os.environ.items() if name not in _CACHE}

@@ -24,7 +24,7 @@ from renaissance.lowering import targets
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, TYPE_NUMBERS
 from renaissance.lowering.fused_update import lars_attributes, log_betas, optimizer_attributes
 from renaissance.lowering.in_place import Argument, InPlaceCall, Location
-from renaissance.lowering.step import Recipe
+from renaissance.lowering.recipe import Recipe
 
 IMAGES, LABELS, BATCH = Argument("images"), Argument("labels"), Argument("batch")
 """What a step is given from outside: stacked batches, and which of them is its own."""

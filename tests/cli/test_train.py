@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
 import signal
 import subprocess
 import sys
@@ -22,8 +21,6 @@ from renaissance.cli.train import make_model
 from renaissance.data import write_cifar, write_dts, write_idx
 from renaissance.data.dataset import ArrayDataset
 from renaissance.task import read_metrics
-
-pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def best_top1(text: str) -> float:
@@ -255,14 +252,13 @@ def test_counts_and_labels_are_checked(capsys, tmp_path):
 # -- Ctrl-C ---------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_keeps_what_was_measured_and_exits_with_130(tmp_path, compiled_once):
+def test_ctrl_c_keeps_what_was_measured_and_exits_with_130(tmp_path):
     command = [sys.executable, "-m", "renaissance", "train", "digits", "--epochs", "1000"]
     with subprocess.Popen(
         [*command, "--runs", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **compiled_once},
     ) as process:
         watchdog = threading.Timer(120, process.kill)
         watchdog.start()

@@ -21,22 +21,22 @@ MNIST = Path(os.environ.get("RENAISSANCE_TEST_DATA", ROOT.parent / "shared" / "d
 
 
 @pytest.fixture
-def run(compiled_once: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+def run(tmp_path: Path) -> Callable[..., str]:
     """Runs an example as a user would, in an empty folder, and returns what it prints."""
 
     def run_example(name: str, *arguments: str) -> str:
-        return output_of(name, *arguments, cwd=tmp_path, environment=compiled_once)
+        return output_of(name, *arguments, cwd=tmp_path)
 
     return run_example
 
 
-def output_of(name: str, *arguments: str, cwd: Path, environment: dict[str, str]) -> str:
+def output_of(name: str, *arguments: str, cwd: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

@@ -24,8 +24,6 @@ from renaissance.task import (
     save_checkpoint,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
-
 
 def convolutional():
     return rn.seq(rn.conv(4, 3, 1, 1), rn.bn(), rn.relu(), rn.gap(), rn.fc(CLASSES))
@@ -297,7 +295,7 @@ def test_configuring_after_compiling_is_refused(make_task):
             call()
     with pytest.raises(PhaseError, match="compile came in phase COMPILED"):
         task.compile()
-    with pytest.raises(PhaseError, match="in use by task 't'"):
+    with pytest.raises(PhaseError, match="task 't' uses the settings"):
         settings.manual_seed(2)
 
 
