@@ -14,7 +14,7 @@ train: $(STAMP)
 	$(BIN)/python -m renaissance train digits $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
-"""How this session compiles: little optimisation, and equal programs once.
+"""How this session compiles: equal programs once, through jax's cache on disk.
 
-Nearly all the time of these tests would be compilation of programs that then run for milliseconds.
-Everything is said through the environment, before anybody imports jax (the rooms without it are
-tested where it cannot be imported), and other processes inherit it.
+Most of the time of these tests is compilation of programs that then run for milliseconds. It is said
+through the environment, before anybody imports jax (the rooms without it are tested where it cannot
+be imported), and other processes inherit it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,6 @@ import shutil
 import tempfile
 
 import pytest
-
-# What XLA computes is the same without LLVM's optimisations.
-_LEVEL = "--xla_backend_optimization_level"
-if _LEVEL not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_LEVEL}=0".strip()
 
 _CACHE = {
     "JAX_COMPILATION_CACHE_DIR": "",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,19 +40,6 @@ def output_of(name: str, *arguments: str, cwd: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_functional_learns_the_digits_and_differentiates_the_network(run, tmp_path):
-    text = run("functional.py")
-    top1 = [float(value) for value in re.findall(r"epoch.*top-1 ([\d.]+) %", text)]
-    assert len(top1) == 10
-    assert top1[-1] >= 97.0
-    gradients = re.findall(r"^(fc\d\.\w+) .*\|gradient\| ([\d.]+)$", text, re.MULTILINE)
-    assert [name for name, _ in gradients] == [
-        f"fc{i}.{part}" for i in (1, 2, 3) for part in ("bias", "weight")
-    ]
-    assert all(float(value) > 0 for _, value in gradients)
-    assert not list(tmp_path.iterdir())
 
 
 def small_mnist(folder: Path, train: int = 1000, val: int = 400) -> Path:
