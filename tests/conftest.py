@@ -1,8 +1,8 @@
 """How this session compiles: equal programs once, through jax's cache on disk.
 
-Most of the time of these tests is compilation of programs that then run for milliseconds. It is said
-through the environment, before anybody imports jax (the rooms without it are tested where it cannot
-be imported), and other processes inherit it.
+Most of the time of these tests is compilation of programs that then run for milliseconds. The cache
+is set through the environment, before anybody imports jax (the rooms without it are tested where it
+cannot be imported), and other processes inherit it.
 """
 
 from __future__ import annotations
