@@ -76,7 +76,10 @@ def test_files_may_be_gzipped_or_not_and_pictures_distorted(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MNIST.is_dir(), reason="the MNIST files are not at hand")
+@pytest.mark.skipif(
+    "RENAISSANCE_TEST_DATA" not in os.environ or not MNIST.is_dir(),
+    reason="takes a minute and a half: asked for by RENAISSANCE_TEST_DATA, where MNIST lies",
+)
 def test_mlp_mnist_passes_98_percent_within_five_epochs(run):
     text = run("mlp_mnist.py", "--data", str(MNIST), "--epochs", "5")
     assert float(text.splitlines()[-1].split()[2]) >= 98.0
