@@ -109,7 +109,7 @@ def _add_output(group: Any) -> None:
         "--info", nargs="*", choices=INFO, default=["arch"], help="plans printed; default arch"
     )
     group.add_argument("--dry-run", action="store_true", help="compile, run blank steps, stop")
-    group.add_argument("--quiet", action="store_true", help="print only the summary")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(options: argparse.Namespace) -> int:
