@@ -95,12 +95,10 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
   first.load(a);
   other.load(a);
   const Rates none = {0.0f, 0.0f, 0.0f, 0.0f};
-  first.propose<false>(a, none, c.work + tables.layout.weights[0]);
-  other.propose<false>(a, none, c.work + tables.layout.weights[0]);
+  first.propose<false>(a, none, c.work + kWeights0);
+  other.propose<false>(a, none, c.work + kWeights0);
   for (int i = block * 256 + c.thread; i < kTotalRows * 8; i += kBlocks * 256)  // classes 16 to 63
-    ((uint4*)(c.work + tables.layout.dy[kLayers]))[i] = make_uint4(0, 0, 0, 0);
-  for (int i = block * 256 + c.thread; i < kClusters * kRowGroups * 16; i += kBlocks * 256)
-    ((float*)(c.work + tables.layout.dbias[kLayers]))[i] = 0.0f;
+    ((uint4*)(c.work + kDy<kLayers>))[i] = make_uint4(0, 0, 0, 0);
   fence_async_global();
   team_sync();
   if (c.thread == 0) signal(counters + kWeights, 1);
@@ -139,7 +137,7 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
     backward_from<kLayers - 1>(c, a, step, y, meanwhile);
     if (c.thread == 0) barrier_arrive(c.shared + kDoneBarrier);
 
-    Byte* proposed = c.work + (set ? tables.layout.weights[0] : tables.layout.weights[1]);
+    Byte* proposed = c.work + (set ? kWeights0 : kWeights1);
     const Rates r = load_rates(c.shared, c.parity);
     Word flag = 0;
     {
@@ -160,7 +158,7 @@ RN_DEVICE void compute(Context c, const Arguments& a, Long* counters, int other_
         other.propose<true>(a, r, proposed);
       }
       stamp(c, 14);
-      if (c.rank == 0) report(c, a, loss, label);
+      if (c.rank == 0 && c.warp < kRowGroups) report(c, a, loss, label);
     }
     {
       float sum[kFirstColumns][4];
@@ -199,7 +197,7 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
   c.shared = shared_address(memory);
   c.thread = threadIdx.x, c.warp = c.thread >> 5, c.lane = c.thread & 31;
   c.rank = cluster_rank(), c.cluster = blockIdx.x / kGroup, c.parity = 0, c.trace = nullptr;
-  Long* counters = (Long*)(a.work + tables.layout.counters);
+  Long* counters = (Long*)(a.work + kCounters);
 
   const bool has_first = blockIdx.x < kFirstTiles;
   int layer = 0, n = 0, k = 0;
@@ -223,6 +221,11 @@ extern "C" __global__ void __cluster_dims__(RN_GROUP, 1, 1) __launch_bounds__(38
     barrier_init(c.shared + kDoneBarrier, 1);
     barrier_init(c.shared + kSpareBarrier, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  if (c.thread < kSchedule.weights) {
+    const Copies& t = tables.schedule.at[c.thread];
+    const int words[8] = {t.place, t.bytes, t.pieces, t.source, t.source_stride, t.rank_stride, t.after, 0};
+    for (int i = 0; i < 8; ++i) store_shared_word(c.shared + kCopyTable + 32 * c.thread + 4 * i, words[i]);
   }
   if (c.thread < 32) store_shared_word(c.shared + kZero + c.thread * 4, 0);
   fence_async_shared();

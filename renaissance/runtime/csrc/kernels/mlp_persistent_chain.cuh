@@ -30,6 +30,7 @@ RN_DEVICE void stamp(const Context& c, int what) {
 
 RN_DEVICE Word full(const Context& c, int copy) { return c.shared + kFull + 8 * copy; }
 RN_DEVICE Word empty(const Context& c, int copy) { return c.shared + kEmpty + 8 * copy; }
+RN_DEVICE Word place_of(const Context& c, int copy) { return c.shared + load_shared_word(c.shared + kCopyTable + 32 * copy); }
 RN_DEVICE Word arrived(const Context& c, int tensor) { return c.shared + kArrived + 8 * tensor; }
 
 RN_DEVICE float activation(float x) {
@@ -77,22 +78,26 @@ RN_DEVICE void done_with(const Context& c, int copy) {
 // 64 features: the two warpgroups take the K steps in turn.
 template <class P>
 RN_DEVICE void multiply_wide(const Context& c, int first_copy, Word operand, float (&sum)[kRowGroups][4]) {
+  static_assert(P::kSlabA % 32 == 0 || P::kStepsPerCopy * 16 == P::kSlabA, "a copy is one slab, or a step pair stays in one");
+  static_assert(P::kSlabB % 32 == 0 || P::kStepsPerCopy * 16 == P::kSlabB, "a copy is one slab, or a step pair stays in one");
+  constexpr int kNextA = P::kBackward ? 2 * P::kRowA : 256;  // from one step to the next, in bytes
   const int group = __shfl_sync(~0u, c.warp >> 2, 0);  // so that the compiler sees one path per warp
+  const Long zero = matrix(c.shared + kZero, 0, 0);
+  Word place = place_of(c, first_copy);
 #pragma unroll 1
   for (int copy = 0; copy < P::kCopies; ++copy) {
-    const Word place = c.shared + tables.schedule.at[first_copy + copy].place;
+    const int start = copy * P::kStepsPerCopy, odd = (start + group) & 1;
+    Long x = P::kBackward ? matrix(place + odd * kNextA, 128, P::kRowA) : matrix(place + odd * kNextA, P::kRowA, 128);
+    Long y = matrix(operand + P::tensor_at(start) + odd * 256, P::kRowB, 128);
+    if (copy + 1 < P::kCopies) place = place_of(c, first_copy + copy + 1);
     barrier_wait(full(c, first_copy + copy), c.parity);
     wgmma_fence();
-    const int start = copy * P::kStepsPerCopy, odd = (start + group) & 1;
 #pragma unroll
     for (int i = 0; i < (P::kStepsPerCopy + 1) / 2; ++i) {
-      const int inner = 2 * i + odd;
       // No branch between products: where a group has one step less, its last one is with zeros.
-      const bool none = P::kStepsPerCopy % 2 != 0 && inner >= P::kStepsPerCopy;
-      const Long x = matrix(operand + P::tensor_at(start + inner), P::kRowB, 128), zero = matrix(c.shared + kZero, 0, 0);
-      const Word at = place + (none ? 0 : P::weight_at(inner));
-      Wgmma<kRowGroups, P::kBackward, 0>::add(sum, P::kBackward ? matrix(at, 128, P::kRowA) : matrix(at, P::kRowA, 128),
-                                              none ? zero : x);
+      const bool none = P::kStepsPerCopy % 2 != 0 && i == P::kStepsPerCopy / 2 && odd;
+      Wgmma<kRowGroups, P::kBackward, 0>::add(sum, none ? x : x + (P::weight_at(2 * i) >> 4),
+                                              none ? zero : y + (P::tensor_at(2 * i) >> 4));
     }
     wgmma_commit();
     wgmma_wait<0>();  // room in the ring is worth more than overlap
@@ -106,7 +111,7 @@ template <class P>
 RN_DEVICE void multiply_narrow(const Context& c, int first_copy, Word operand, float (&sum)[P::kTiles][kRowGroups][4]) {
   constexpr int kEach = (P::kStepsPerCopy + 7) / 8, kMine = P::kCopies * kEach;  // steps of a copy, of all
   const int block = c.lane >> 3, odd = block & 1, high = block >> 1, row = (c.lane & 7) * 16;
-  const Word lane_a = c.shared + (P::kBackward ? high * P::kRowA + odd * 128 : odd * P::kRowA + high * 128) + row;
+  const Word lane_a = (P::kBackward ? high * P::kRowA + odd * 128 : odd * P::kRowA + high * 128) + row;
   const Word lane_b = operand + high * P::kRowB + odd * 128 + row;
   Word a[2][P::kTiles][4], b[2][kRowGroups / 2][4];
   auto fetch = [&](int i, int slot) {
@@ -120,7 +125,7 @@ RN_DEVICE void multiply_narrow(const Context& c, int first_copy, Word operand, f
       for (int r = 0; r < kRowGroups / 2; ++r) b[slot][r][0] = b[slot][r][1] = b[slot][r][2] = b[slot][r][3] = 0;
       return;
     }
-    const Word place = lane_a + tables.schedule.at[first_copy + copy].place + P::weight_at(inner);
+    const Word place = lane_a + place_of(c, first_copy + copy) + P::weight_at(inner);
 #pragma unroll
     for (int r = 0; r < kRowGroups / 2; ++r) load_blocks(b[slot][r], lane_b + P::tensor_at(start + inner) + 2 * r * P::kRowB);
 #pragma unroll
@@ -178,22 +183,25 @@ RN_DEVICE void hand_over(const Context& c, const Byte* tensor, int place, int wh
   constexpr bool whole = tiles(l) == 4, regular = 64 % (16 * tiles(l)) == 0;
   constexpr int pieces = whole ? 1 : (regular ? kRowGroups : kRowGroups * tiles(l));
   constexpr int bytes = whole ? kRowGroups * 1024 : (regular ? tiles(l) * 256 : 256);
-  auto send = [&](int p) {
-    const int group = p % kRowGroups, feature = c.rank * 16 * tiles(l) + (regular ? 0 : p / kRowGroups * 16);
-    bulk_multicast(c.shared + place + tensor_place(kRowGroups, group * 8, feature),
-                   tensor + tensor_place(kSliceGroups, c.cluster * kRows + group * 8, feature), bytes,
-                   arrived(c, which), (1u << kGroup) - 1);
+  auto feature_of = [&](int p) { return c.rank * 16 * tiles(l) + (regular ? 0 : p / kRowGroups * 16); };
+  auto to = [&](int p) { return c.shared + place + tensor_place(kRowGroups, p % kRowGroups * 8, feature_of(p)); };
+  auto from = [&](int p) {
+    return tensor + tensor_place(kSliceGroups, c.cluster * kRows + p % kRowGroups * 8, feature_of(p));
   };
   if (c.thread == 0) barrier_expect(arrived(c, which), act_bytes(l));
+  const Word own_to = to(c.warp);
+  const Byte* own_from = from(c.warp);
+  asm volatile("" ::"r"(own_to), "l"(own_from) : "memory");  // worked out before the barrier
   stamp(c, mark + 0);
   fence_async_global();
   fence_async_shared();  // peers will write where partial sums lay
   stamp(c, mark + 1);
   team_sync();
   stamp(c, mark + 2);
-  if (c.lane == 0 && c.warp < pieces) send(c.warp);  // a warp each: one thread would start them in turn
-  if (pieces > 8 && c.lane == 0)
-    for (int p = c.warp + 8; p < pieces; p += 8) send(p);
+  if (c.lane == 0) {  // a warp each: one thread would start them in turn
+    if (c.warp < pieces) bulk_multicast(own_to, own_from, bytes, arrived(c, which), (1u << kGroup) - 1);
+    for (int p = c.warp + 8; p < pieces; p += 8) bulk_multicast(to(p), from(p), bytes, arrived(c, which), (1u << kGroup) - 1);
+  }
   if (l == 1 && c.thread == 224) barrier_arrive(c.shared + kSpareBarrier);
   __syncwarp();
 }
@@ -255,9 +263,9 @@ RN_DEVICE void forward(const Context& c, Word (&y)[2][2]) {
       if (feature >= model_width(l)) y[i][0] = 0;
       if (feature + 8 >= model_width(l)) y[i][1] = 0;
     }
-    store_tile(c, c.work + tables.layout.y[l], r, c.rank * 16 * T + m * 16, transposed(y[i][0]), transposed(y[i][1]));
+    store_tile(c, c.work + kY<l>, r, c.rank * 16 * T + m * 16, transposed(y[i][0]), transposed(y[i][1]));
   }
-  hand_over<l>(c, c.work + tables.layout.y[l], y_place(l), l, l == 2 ? 33 : 60);
+  hand_over<l>(c, c.work + kY<l>, y_place(l), l, l == 2 ? 33 : 60);
 }
 
 // dx = (dy w) * slope(x), for the tensor after layer l - 1, and this tile's sums over its rows.
@@ -268,8 +276,8 @@ RN_DEVICE void backward(const Context& c, const Word (&y)[2][2]) {
   if (l == 2) stamp(c, 50);
   typedef Product<T, true, width(l) / 16, dgrad_steps(l), weight_slab(l), slab(l)> P;
   const Word scratch = product<P>(c, kSchedule.dgrad[l], dy_place(l), act_bytes(l));
-  Byte* tensor = c.work + tables.layout.dy[l - 1];
-  float* sums = (float*)(c.work + tables.layout.dbias[l - 1]);
+  Byte* tensor = c.work + kDy<l - 1>;
+  float* sums = (float*)(c.work + kSums<l - 1>);
   Word g[tiles_of_warp<T>()][2];
 #pragma unroll
   for (int i = 0; i < tiles_of_warp<T>(); ++i) {

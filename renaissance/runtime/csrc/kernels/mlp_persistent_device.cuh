@@ -135,6 +135,11 @@ RN_DEVICE Word load_shared_word(Word a) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w) : "r"(a) : "memory");
   return w;
 }
+RN_DEVICE int4 load_shared_words(Word a) {
+  int4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(a) : "memory");
+  return v;
+}
 RN_DEVICE void store_shared(Word a, float f) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(a), "f"(f) : "memory");
 }

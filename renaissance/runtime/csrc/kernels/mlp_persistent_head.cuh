@@ -32,7 +32,7 @@ RN_DEVICE float over_classes(float v) {
   return v;
 }
 
-// Loss, top-1 and top-5 of this cluster's rows, summed in a fixed order. One block of a cluster.
+// Loss, top-1 and top-5 of this warp's rows. One block of a cluster, one warp for each eight rows.
 RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, const Labels& label) {
   const int k0 = c.lane >> 2;
   const float top5 = 5.0f < kClasses ? 5.0f : (float)kClasses;
@@ -57,7 +57,7 @@ RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, co
     }
     better = over_classes(better);
     if (label.of[j] < 0) continue;
-    v[0] += s.most[j] + __logf(s.sum[j]) - (1.0f - a.smoothing) * target - a.smoothing / kClasses * all;
+    v[0] += s.most[j] + __logf(s.sum[j]) - (1.0f - a.smoothing) * target - a.smoothing * (1.0f / kClasses) * all;
     v[1] += better < 1.0f ? 1.0f : 0.0f;
     v[2] += better < top5 ? 1.0f : 0.0f;
     v[3] += 1.0f;
@@ -66,12 +66,9 @@ RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, co
   for (int d = 1; d <= 2; d *= 2)
 #pragma unroll
     for (int e = 0; e < 4; ++e) v[e] += __shfl_xor_sync(~0u, v[e], d);
-  if (c.lane == 0) store_shared4(c.shared + kHeadRows + c.warp * 16, v);
-  team_sync();
-  if (c.thread < 4) {
-    float sum = 0.0f;
-    for (int w = 0; w < kRowGroups; ++w) sum += load_shared(c.shared + kHeadRows + w * 16 + c.thread * 4);
-    ((float*)(c.work + tables.layout.metrics))[(c.parity * kClusters + c.cluster) * 4 + c.thread] = sum;
+  if (c.lane < 4) {
+    float* to = (float*)(c.work + kMetrics) + ((c.parity * kClusters + c.cluster) * kRowGroups + c.warp) * 4;
+    to[c.lane] = c.lane == 0 ? v[0] : (c.lane == 1 ? v[1] : (c.lane == 2 ? v[2] : v[3]));
   }
 }
 
@@ -79,7 +76,7 @@ RN_DEVICE void report(const Context& c, const Arguments& a, const RowLoss& s, co
 RN_DEVICE void multiply_head(const Context& c, float (&d)[2][4]) {
   constexpr int l = kLayers, W = width(l - 1), kPairs = W / 32 / kParts;
   const int block = c.lane >> 3, row = (c.lane & 7) * 16, group = c.warp % kRowGroups, first = c.warp / kRowGroups * kPairs;
-  const Word weights = c.shared + tables.schedule.at[kSchedule.head].place + (block & 1) * W * 16 + (block >> 1) * 128 + row;
+  const Word weights = place_of(c, kSchedule.head) + (block & 1) * W * 16 + (block >> 1) * 128 + row;
   const Word operand = c.shared + y_place(l - 1) + group * 1024 + block * 128 + row;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
@@ -95,7 +92,7 @@ RN_DEVICE void multiply_head(const Context& c, float (&d)[2][4]) {
 
 // The scaled gradient of this warp's logits, as the right operand of the next product: 16 classes by
 // eight rows.
-RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, const Labels& label, float scale, float (&v)[4],
+RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, const Labels& label, float unit, float (&v)[4],
                           Word (&gradient)[2]) {
   RowLoss s;
   float e[4];
@@ -110,13 +107,13 @@ RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, const Labels& la
     e[2 + j] = second ? __expf(v[2 + j] - most) : 0.0f;
     s.most[j] = most;
     s.sum[j] = over_classes(e[j] + e[2 + j]);
-    const float inverse = 1.0f / s.sum[j], unit = label.of[j] < 0 ? 0.0f : scale / kBatch;
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(s.sum[j]));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int k = (c.lane >> 2) + 8 * h;
-      const float target = a.smoothing / kClasses + (k == label.of[j] ? 1.0f - a.smoothing : 0.0f);
-      e[2 * h + j] = k < kClasses ? (e[2 * h + j] * inverse - target) * unit : 0.0f;
-      if (label.of[j] < 0) e[2 * h + j] = 0.0f;
+      const float target = a.smoothing * (1.0f / kClasses) + (k == label.of[j] ? 1.0f - a.smoothing : 0.0f);
+      e[2 * h + j] = k < kClasses && label.of[j] >= 0 ? (e[2 * h + j] * inverse - target) * unit : 0.0f;
     }
   }
   gradient[0] = transposed(pack(e[0], e[1]));
@@ -128,19 +125,27 @@ RN_DEVICE RowLoss softmax(const Context& c, const Arguments& a, const Labels& la
 RN_DEVICE void hidden_gradient(const Context& c, const Word (&gradient)[2]) {
   constexpr int l = kLayers - 1, W = width(l), kTiles = W / 16 / kParts;
   const int block = c.lane >> 3, group = c.warp % kRowGroups, first = c.warp / kRowGroups * kTiles;
-  const Word weights = c.shared + tables.schedule.at[kSchedule.head].place + (block >> 1) * W * 16 + (block & 1) * 128 + (c.lane & 7) * 16;
-#pragma unroll 4
-  for (int i = 0; i < kTiles; ++i) {
-    const int m = first + i, place = tensor_place(kRowGroups, group * 8, m * 16) + c.lane * 4;
-    Word w[4];
-    load_blocks_transposed(w, weights + m * 256);
-    float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    multiply_add(d, w, gradient[0], gradient[1]);
+  const Word weights = place_of(c, kSchedule.head) + (block >> 1) * W * 16 + (block & 1) * 128 + (c.lane & 7) * 16;
+  constexpr int kTogether = kTiles % 4 == 0 ? 4 : 2;  // under way at once
+#pragma unroll 1
+  for (int m = first; m < first + kTiles; m += kTogether) {
+    const int place = tensor_place(kRowGroups, group * 8, m * 16) + c.lane * 4;  // these lie in one slab
+    Word w[kTogether][4], g[kTogether][2], y[kTogether][2];
+    float d[kTogether][4];
+    clear(d);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const Word g = transposed(pack(d[2 * h], d[2 * h + 1])), y = load_shared_word(c.shared + y_place(l) + place + h * 128);
-      store_shared_word(c.shared + dy_place(l) + place + h * 128,
-                        pack(unpack_low(g) * activation_slope(unpack_low(y)), unpack_high(g) * activation_slope(unpack_high(y))));
+    for (int i = 0; i < kTogether; ++i) load_blocks_transposed(w[i], weights + (m + i) * 256);
+#pragma unroll
+    for (int i = 0; i < 2 * kTogether; ++i) y[i / 2][i % 2] = load_shared_word(c.shared + y_place(l) + place + i * 128);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) multiply_add(d[i], w[i], gradient[0], gradient[1]);
+#pragma unroll
+    for (int i = 0; i < 2 * kTogether; ++i) g[i / 2][i % 2] = transposed(pack(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]));
+#pragma unroll
+    for (int i = 0; i < 2 * kTogether; ++i) {
+      const Word x = g[i / 2][i % 2], gate = y[i / 2][i % 2];
+      store_shared_word(c.shared + dy_place(l) + place + i * 128,
+                        pack(unpack_low(x) * activation_slope(unpack_low(gate)), unpack_high(x) * activation_slope(unpack_high(gate))));
     }
   }
 }
@@ -158,7 +163,7 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, const Labels& label
   for (int e = 0; e < 4; ++e) d[0][e] += d[1][e];
   store_shared4(scratch + c.warp * 512, d[0]);
   barrier_wait(c.shared + kRatesBarrier, c.parity);
-  const float scale = load_shared(c.shared + kRates + c.parity * 32 + 28);
+  const float unit = load_shared(c.shared + kRates + c.parity * 32 + 28);
   const Word bias = c.shared + kBias + (bias_place(l) + (c.lane >> 2)) * 12;
   const float low = load_shared(bias), high = load_shared(bias + 96);
   float v[4] = {low, low, high, high};
@@ -172,7 +177,7 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, const Labels& label
     for (int e = 0; e < 4; ++e) v[e] += part[e];
   }
   Word gradient[2];
-  const RowLoss s = softmax(c, a, label, scale, v, gradient);
+  const RowLoss s = softmax(c, a, label, unit, v, gradient);
   stamp(c, 55);
   hidden_gradient(c, gradient);
   if (c.warp < kRowGroups && c.rank == 0) {
@@ -191,12 +196,12 @@ RN_DEVICE RowLoss head(const Context& c, const Arguments& a, const Labels& label
 // the hidden gradient, and in one block of a cluster the gradient of the logits; with sums over rows.
 RN_DEVICE void publish_head(const Context& c) {
   constexpr int l = kLayers - 1, T = tiles(l);
-  float* sums = (float*)(c.work + tables.layout.dbias[l]);
+  float* sums = (float*)(c.work + kSums<l>);
   for (int i = c.warp; i < T * kRowGroups; i += 8) {
     const int m = c.rank * T + i / kRowGroups, r = i % kRowGroups;
     const Word at = c.shared + dy_place(l) + tensor_place(kRowGroups, r * 8, m * 16) + c.lane * 4;
     const Word low = load_shared_word(at), high = load_shared_word(at + 128);
-    store_tile(c, c.work + tables.layout.dy[l], r, m * 16, low, high);
+    store_tile(c, c.work + kDy<l>, r, m * 16, low, high);
     float v[4] = {unpack_low(low), unpack_high(low), unpack_low(high), unpack_high(high)};
 #pragma unroll
     for (int e = 0; e < 4; ++e) v[e] = over_classes(v[e]);  // over the eight rows
@@ -206,8 +211,8 @@ RN_DEVICE void publish_head(const Context& c) {
     }
   }
   if (c.rank != 0) return;
-  Byte* tensor = c.work + tables.layout.dy[kLayers];
-  float* logit_sums = (float*)(c.work + tables.layout.dbias[kLayers]);
+  Byte* tensor = c.work + kDy<kLayers>;
+  float* logit_sums = (float*)(c.work + kSums<kLayers>);
   for (int r = 7 - c.warp; r >= 0 && r < kRowGroups; r += 8) {
     const Word at = c.shared + kLogitGradient + r * 256 + c.lane * 4;
     const Word low = load_shared_word(at), high = load_shared_word(at + 128);

@@ -13,29 +13,28 @@ constexpr int kDeep = 0, kFirst = 16, kInput = 32, kWeights = 48, kExit = 64;  /
 
 struct Sources { int gradient, input; };  // of the slot 1 tile, byte offsets in `work`; -1: no tile
 
-RN_DEVICE void copy(const Context& c, int i, const Byte* from, int stride, int pieces) {
-  const int bytes = tables.schedule.at[i].bytes;
-  const Word to = c.shared + tables.schedule.at[i].place;
+RN_DEVICE void copy(const Context& c, int i, Word to, int bytes, const Byte* from, int stride, int pieces) {
   if (c.lane == 0) barrier_expect(full(c, i), bytes * pieces);
   __syncwarp();
-  if (c.lane < pieces) bulk_load(to + c.lane * bytes, from + c.lane * stride, bytes, full(c, i));
+  if (c.lane < pieces) bulk_load(c.shared + to + c.lane * bytes, from + c.lane * stride, bytes, full(c, i));
 }
 
 // Weights for the products of a step, as room for them comes free.
 RN_DEVICE void feed_weights(const Context& c, const Arguments& a) {
   int set = 0;
   for (int step = 0; step < a.steps; ++step) {
+    int4 now = load_shared_words(c.shared + kCopyTable), more = load_shared_words(c.shared + kCopyTable + 16);
     barrier_wait(c.shared + kVoteBarrier, step & 1);
     if (load_shared_word(c.shared + kVote + (step & 1) * 4)) set ^= 1;
     fence_async_global();
-    const Byte* weights = c.work + (set ? tables.layout.weights[1] : tables.layout.weights[0]);
+    const Byte* weights = c.work + (set ? kWeights1 : kWeights0);
 #pragma unroll 1
     for (int i = 0; i < kSchedule.weights; ++i) {
-      const Copies& now = tables.schedule.at[i];
-      const Byte* from = weights + now.source + c.rank * now.rank_stride;
-      if (now.after >= 0) barrier_wait(empty(c, now.after), step & 1);
-      if (now.after == -2) barrier_wait(c.shared + kSpareBarrier, step & 1);
-      copy(c, i, from, now.source_stride, now.pieces);
+      const Byte* from = weights + now.w + c.rank * more.y;  // place, bytes, pieces, source; stride, by rank, after
+      if (more.z >= 0) barrier_wait(empty(c, more.z), step & 1);
+      if (more.z == -2) barrier_wait(c.shared + kSpareBarrier, step & 1);
+      copy(c, i, now.x, now.y, from, more.x, now.z);
+      now = load_shared_words(c.shared + kCopyTable + 32 * i + 32), more = load_shared_words(c.shared + kCopyTable + 32 * i + 48);
     }
   }
 }
@@ -44,29 +43,30 @@ RN_DEVICE void feed_weights(const Context& c, const Arguments& a) {
 RN_DEVICE void feed_gradients(const Context& c, const Arguments& a, const Long* counters, Sources other,
                               bool has_first, int step) {
   const int block = blockIdx.x, column_tiles = width(1) / 64;
-  const Byte* now = c.work + (step & 1 ? tables.layout.input[1] : tables.layout.input[0]);
-  const Byte* coming = c.work + (step & 1 ? tables.layout.input[0] : tables.layout.input[1]);
+  const Byte* now = c.work + (step & 1 ? kInput1 : kInput0);
+  const Byte* coming = c.work + (step & 1 ? kInput0 : kInput1);
+  constexpr int kSlabBytes = kSliceGroups * kInputSlab * 16;  // of the input in memory
   if (step >= 0) {
     barrier_wait(c.shared + kDeepBarrier, step & 1);
     wait_for(counters + kDeep, kBlocks * (step + 1));
     fence_async_global();
     const Byte* from = c.work + (c.lane == 0 ? other.gradient : other.input + (c.lane - 1) * kSliceGroups * 1024);
     const int pieces = other.input < 0 ? 0 : 3;
-    copy(c, kSchedule.other, from, 0, pieces);
-    copy(c, kSchedule.other + 1, from + part_start(1) * 1024, 0, pieces);
+    copy(c, kSchedule.other, part_place(0), part_groups(0) * 1024, from, 0, pieces);
+    copy(c, kSchedule.other + 1, part_place(1), part_groups(1) * 1024, from + part_start(1) * 1024, 0, pieces);
     barrier_wait(c.shared + kDoneBarrier, step & 1);
-    copy(c, kSchedule.other + 2, from + part_start(2) * 1024, 0, pieces);
-    copy(c, kSchedule.other + 3, from + part_start(3) * 1024, 0, pieces);
-    copy(c, kSchedule.first_input, now + block / column_tiles * kSliceGroups * kInputSlab * 16, 0, has_first);
+    copy(c, kSchedule.other + 2, part_place(2), part_groups(2) * 1024, from + part_start(2) * 1024, 0, pieces);
+    copy(c, kSchedule.other + 3, part_place(3), part_groups(3) * 1024, from + part_start(3) * 1024, 0, pieces);
+    copy(c, kSchedule.first_input, kAreaB, kInputSliceBytes, now + block / column_tiles * kSlabBytes, 0, has_first);
     wait_for(counters + kFirst, kBlocks * (step + 1));
     fence_async_global();
-    copy(c, kSchedule.first, c.work + tables.layout.dy[1] + block % column_tiles * kSliceGroups * 1024, 0, has_first);
+    copy(c, kSchedule.first, kRing, kGradientBytes, c.work + kDy<1> + block % column_tiles * kSliceGroups * 1024, 0, has_first);
   }
   if (step + 1 < a.steps) {
     wait_for(counters + kInput, kBlocks * (step + 2));
     fence_async_global();
     if (step >= 0) barrier_wait(empty(c, kSchedule.other + 1), step & 1);
-    copy(c, kSchedule.next, coming + c.cluster * kRowGroups * kInputSlab * 16, kSliceGroups * kInputSlab * 16,
+    copy(c, kSchedule.next, kAreaA, kRowGroups * kInputSlab * 16, coming + c.cluster * kRowGroups * kInputSlab * 16, kSlabBytes,
          width(0) / kInputSlab);
   }
 }
@@ -106,9 +106,9 @@ RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* co
         scale = fmaxf(scale * 0.5f, a.scale_minimum);
       }
       if (blockIdx.x == 0 && c.lane < 4) {
-        const float* parts = (const float*)(c.work + tables.layout.metrics) + (step - 1 & 1) * kClusters * 4;
+        const float* parts = (const float*)(c.work + kMetrics) + (step - 1 & 1) * kClusters * kRowGroups * 4;
         last = 0.0f;
-        for (int k = 0; k < kClusters; ++k) last += load_fresh(parts + k * 4 + c.lane);
+        for (int k = 0; k < kClusters * kRowGroups; ++k) last += load_fresh(parts + k * 4 + c.lane);
         if (good) total += last;
         if (a.history) a.history[(step - 1) * 4 + c.lane] = last;
       }
@@ -122,7 +122,7 @@ RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* co
     if (c.lane == 0) {
       const float unscale = RN_CLIP ? 1.0f : 1.0f / scale;
       const float low[4] = {a.rest1 * unscale, a.rest2_root * unscale, lr / correction1, rsqrtf(correction2)};
-      const float high[4] = {1.0f - lr * a.weight_decay, 1.0f / scale, lr, scale};
+      const float high[4] = {1.0f - lr * a.weight_decay, 1.0f / scale, lr, scale / kBatch};
       store_shared4(c.shared + kRates + (step & 1) * 32, low);
       store_shared4(c.shared + kRates + (step & 1) * 32 + 16, high);
       barrier_arrive(c.shared + kRatesBarrier);
@@ -154,7 +154,7 @@ RN_DEVICE Word two_values(const Arguments& a, Word bytes, int at) {
 RN_DEVICE void shape_batch(const Context& c, const Arguments& a, int step, int thread) {
   constexpr int kBlocksOfRow = width(0) / 8, kPieces = kTotalRows * kBlocksOfRow;
   constexpr int kShare = (kPieces + kBlocks - 1) / kBlocks, kTurns = (kShare + 63) / 64, kBytes = RN_INPUT_UINT8 ? 8 : 16;
-  Byte* to = c.work + (step & 1 ? tables.layout.input[1] : tables.layout.input[0]);
+  Byte* to = c.work + (step & 1 ? kInput1 : kInput0);
   int sample[kTurns];
   uint4 read[kTurns];
 #pragma unroll
@@ -229,10 +229,11 @@ RN_DEVICE void shape_batches_and_keep_biases(const Context& c, const Arguments& 
       for (int i = 0; i < kEach; ++i) {
         if (layer[i] == 0) continue;
         const Word at = c.shared + kBias + (thread + 64 * i) * 12;
-        float m = load_shared(at + 4), v = load_shared(at + 8);
-        store_shared(at, updated<false>(a, r, load_shared(at), gradient[i], m, v));
-        store_shared(at + 4, m);
-        store_shared(at + 8, v);
+        float w[1] = {load_shared(at)}, g[1] = {gradient[i]}, m[1] = {load_shared(at + 4)}, v[1] = {load_shared(at + 8)};
+        update<false, 1>(a, r, w, g, m, v);
+        store_shared(at, w[0]);
+        store_shared(at + 4, m[0]);
+        store_shared(at + 8, v[0]);
       }
     }
     if (step == a.steps) break;

@@ -61,7 +61,7 @@ RN_CONSTANT Layout make_layout() {
   Layout a{};
   int at = 0;
   a.counters = at, at += 1024;
-  a.metrics = at, at += 2 * kClusters * 16 + 256;
+  a.metrics = at, at += 2 * kClusters * kRowGroups * 16 + 256;
   for (int l = 1; l <= kLayers; ++l)
     a.dbias[l] = at = round_up(at, 256), at += kClusters * kRowGroups * width(l) * 4;
   at = round_up(at, 1024);
@@ -78,6 +78,13 @@ RN_CONSTANT Layout make_layout() {
   return a;
 }
 constexpr Layout kLayout = make_layout();
+// As immediate values: a constant read from memory once a step is a miss each time.
+template <int l> constexpr int kY = kLayout.y[l];
+template <int l> constexpr int kDy = kLayout.dy[l];
+template <int l> constexpr int kSums = kLayout.dbias[l];
+constexpr int kInput0 = kLayout.input[0], kInput1 = kLayout.input[1];
+constexpr int kWeights0 = kLayout.weights[0], kWeights1 = kLayout.weights[1];
+constexpr int kMetrics = kLayout.metrics, kCounters = kLayout.counters;
 
 RN_CONSTANT int weight_place(int l, int n, int k) {  // byte offset of element (n, k) of a weight
   return ((k / weight_slab(l) * (width(l) / 8) + n / 8) * (weight_slab(l) / 8) +
@@ -131,7 +138,7 @@ RN_CONSTANT int scratch_for(int place, int bytes, int scratch) {
   return place + bytes + scratch <= end ? place + bytes : (place - start >= scratch ? start : place);
 }
 
-constexpr int kMaximumCopies = 64;
+constexpr int kMaximumCopies = 56;
 constexpr int kFull = kMisc, kEmpty = kFull + 8 * kMaximumCopies;  // one barrier a copy
 constexpr int kArrived = kEmpty + 8 * kMaximumCopies;              // exchanged tensors: y 0.., dy 8..
 constexpr int kVoteBarrier = kArrived + 16 * 8, kRatesBarrier = kVoteBarrier + 8;
@@ -146,16 +153,16 @@ RN_CONSTANT int bias_place(int l) {
   return n;
 }
 constexpr int kBiasCount = bias_place(kLayers) + 16;
-constexpr int kRing = round_up(kBias + 12 * kBiasCount, 128);
+constexpr int kCopyTable = round_up(kBias + 12 * kBiasCount, 16);  // 32 bytes a copy
+constexpr int kRing = round_up(kCopyTable + 32 * kMaximumCopies, 128);
 constexpr int kSharedBytes = 232448;
 constexpr int kRingBytes = (kSharedBytes - kRing) / 128 * 128;
 
 // ---- the copies of one step --------------------------------------------------------------------------
 // Weights for the way forward and back pass through the ring in a fixed order. What the weight
 // gradients read has fixed places, in memory whose earlier use is over by then.
-enum Kind : int { kForward, kHead, kDgrad, kOtherWgrad, kFirstInput, kFirstGradient, kNextInput };
 struct Copies {  // one barrier: `pieces` runs of `bytes`
-  int kind, place, bytes, pieces, source, source_stride, rank_stride;
+  int place, bytes, pieces, source, source_stride, rank_stride;
   int after;  // the copy of this step whose place this one takes; -1: none; -2: free after the first layer
 };
 struct Schedule {
@@ -204,16 +211,16 @@ RN_CONSTANT Schedule make_schedule() {
     s.forward[l] = n;
     const int q = slabs_per_copy(l), full = width(l) * weight_slab(l) * 2;
     for (int i = 0; i < width(l - 1) / weight_slab(l) / q; ++i)
-      s.at[n++] = {kForward, 0, forward_slab_bytes(l), q, kLayout.weight[l] + i * q * full, full,
+      s.at[n++] = {0, forward_slab_bytes(l), q, kLayout.weight[l] + i * q * full, full,
                    forward_slab_bytes(l), -1};
   }
   s.head = n;
-  s.at[n++] = {kHead, 0, 16 * width(kLayers - 1) * 2, 1, kLayout.weight[kLayers], 0, 0, -1};
+  s.at[n++] = {0, 16 * width(kLayers - 1) * 2, 1, kLayout.weight[kLayers], 0, 0, -1};
   for (int l = kLayers - 1; l >= 2; --l) {
     s.dgrad[l] = n;
     const int bytes = dgrad_steps(l) * weight_slab(l) * 32;
     for (int i = 0; i < width(l) / 16 / dgrad_steps(l); ++i)
-      s.at[n++] = {kDgrad, 0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1};
+      s.at[n++] = {0, bytes, 1, kLayout.weight[l] + i * bytes, 0, width(l) * weight_slab(l) * 2, -1};
   }
   s.weights = n;
   // Two copies for the second layer lie where the input was, behind the second layer's output: they
@@ -246,13 +253,13 @@ RN_CONSTANT Schedule make_schedule() {
   }
   s.other = n;
   for (int i = 0; i < kOtherParts; ++i)
-    s.at[n++] = {kOtherWgrad, part_place(i), part_groups(i) * 1024, 3, part_start(i) * 1024, 0, 0, -1};
+    s.at[n++] = {part_place(i), part_groups(i) * 1024, 3, part_start(i) * 1024, 0, 0, -1};
   s.first_input = n;
-  s.at[n++] = {kFirstInput, kAreaB, kInputSliceBytes, 1, 0, 0, 0, -1};
+  s.at[n++] = {kAreaB, kInputSliceBytes, 1, 0, 0, 0, -1};
   s.first = n;
-  s.at[n++] = {kFirstGradient, kRing, kGradientBytes, 1, 0, 0, 0, -1};
+  s.at[n++] = {kRing, kGradientBytes, 1, 0, 0, 0, -1};
   s.next = n;
-  s.at[n++] = {kNextInput, kAreaA, kRowGroups * kInputSlab * 16, width(0) / kInputSlab, 0,
+  s.at[n++] = {kAreaA, kRowGroups * kInputSlab * 16, width(0) / kInputSlab, 0,
                kSliceGroups * kInputSlab * 16, 0, s.other + 1};
   s.count = n;
   return s;
@@ -264,7 +271,7 @@ static_assert(model_width(kLayers) <= 16, "at most 16 classes");
 static_assert(kInputSlab % 16 == 0 && kInputSlab <= 128, "input slab: a multiple of 16, at most 128");
 static_assert(kFirstTiles <= kBlocks, "more first-layer gradient tiles than blocks");
 static_assert(kOtherTiles <= kBlocks, "more gradient tiles than blocks");
-static_assert(kRingBytes >= 3 * 16384 - 2048, "activations and moments leave too little shared memory");
+static_assert(kRingBytes >= 40960, "activations and moments leave too little shared memory");
 static_assert(kGradientBytes + kInRing * 3072 <= kRingBytes, "operands of weight gradients do not fit");
 static_assert(kSchedule.count <= kMaximumCopies, "too many copies in a step");
 static_assert(kRowGroups % 2 == 0 && kRowGroups <= 4, "16 or 32 rows of the batch per cluster");

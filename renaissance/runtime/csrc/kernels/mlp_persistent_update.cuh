@@ -15,7 +15,7 @@ namespace mlp {
 
 // Of one step: what multiplies g for the first moment (or for g itself), for the root of the second,
 // the step over the first moment's correction, the root of the second's, and 1 - lr * decay.
-struct Rates { float first, second, step, root, keep, inverse_scale, lr, scale; };
+struct Rates { float first, second, step, root, keep, inverse_scale, lr, loss_unit; };
 
 RN_DEVICE Rates load_rates(Word shared, int parity) {
   float f[4], h[4];
@@ -24,30 +24,44 @@ RN_DEVICE Rates load_rates(Word shared, int parity) {
   return {f[0], f[1], f[2], f[3], h[0], h[1], h[2], h[3]};
 }
 
-// The new weight; the moments are replaced. Every rounding is spelled out: both passes must agree.
-template <bool kDecays>
-RN_DEVICE float updated(const Arguments& a, const Rates& r, float w, float g, float& m, float& v) {
-  if (RN_CLIP) g = fminf(fmaxf(__fmul_rn(g, r.inverse_scale), -a.max_abs), a.max_abs);
+// New weights; moments are replaced. Step by step over the whole batch: the square root and the
+// reciprocal take long, and one warp must have several under way. Every rounding is spelled out, so
+// that both passes agree.
+template <bool kDecays, int kCount>
+RN_DEVICE void update(const Arguments& a, const Rates& r, float (&w)[kCount], float (&g)[kCount], float (&m)[kCount],
+                      float (&v)[kCount]) {
+#define RN_EACH _Pragma("unroll") for (int i = 0; i < kCount; ++i)
+  if (RN_CLIP) RN_EACH g[i] = fminf(fmaxf(__fmul_rn(g[i], r.inverse_scale), -a.max_abs), a.max_abs);
   if (RN_RULE == 3 || RN_RULE == 4) {
-    float first = __fmul_rn(g, r.first), second = __fmul_rn(g, r.second);
-    if (RN_RULE == 3 && kDecays) {
-      const float decay = __fmul_rn(a.weight_decay, w);
-      first = __fmaf_rn(a.rest1, decay, first);
-      second = __fmaf_rn(a.rest2_root, decay, second);
+    float inverse[kCount];
+    RN_EACH {
+      float first = __fmul_rn(g[i], r.first), second = __fmul_rn(g[i], r.second);
+      if (RN_RULE == 3 && kDecays) {
+        const float decay = __fmul_rn(a.weight_decay, w[i]);
+        first = __fmaf_rn(a.rest1, decay, first);
+        second = __fmaf_rn(a.rest2_root, decay, second);
+      }
+      m[i] = __fmaf_rn(a.beta1, m[i], first);
+      v[i] = __fmaf_rn(second, second, __fmul_rn(a.beta2, v[i]));
     }
-    m = __fmaf_rn(a.beta1, m, first);
-    v = __fmaf_rn(second, second, __fmul_rn(a.beta2, v));
-    float root, inverse;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(__fmaf_rn(root, r.root, a.eps)));
-    if (RN_RULE == 4 && kDecays) w = __fmul_rn(w, r.keep);
-    return __fmaf_rn(-r.step, __fmul_rn(m, inverse), w);
+    RN_EACH asm volatile("sqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse[i]) : "f"(v[i]));
+    RN_EACH inverse[i] = __fmaf_rn(inverse[i], r.root, a.eps);
+    RN_EACH asm volatile("rcp.approx.ftz.f32 %0, %0;" : "+f"(inverse[i]));
+    RN_EACH {
+      if (RN_RULE == 4 && kDecays) w[i] = __fmul_rn(w[i], r.keep);
+      w[i] = __fmaf_rn(-r.step, __fmul_rn(m[i], inverse[i]), w[i]);
+    }
+    return;
   }
-  if (!RN_CLIP) g = __fmul_rn(g, r.inverse_scale);
-  if (kDecays) g = __fmaf_rn(a.weight_decay, w, g);
-  if (RN_RULE == 0) return __fmaf_rn(-r.lr, g, w);
-  m = __fmaf_rn(a.momentum, m, g);
-  return __fmaf_rn(-r.lr, RN_RULE == 2 ? __fmaf_rn(a.momentum, m, g) : m, w);
+  RN_EACH {
+    float gradient = RN_CLIP ? g[i] : __fmul_rn(g[i], r.inverse_scale);
+    if (kDecays) gradient = __fmaf_rn(a.weight_decay, w[i], gradient);
+    if (RN_RULE != 0) {
+      m[i] = __fmaf_rn(a.momentum, m[i], gradient);
+      gradient = RN_RULE == 2 ? __fmaf_rn(a.momentum, m[i], gradient) : m[i];
+    }
+    w[i] = __fmaf_rn(-r.lr, gradient, w[i]);
+  }
 }
 static_assert(RN_RULE >= 0 && RN_RULE <= 4, "rule: sgd, momentum, nesterov, adam or adamw");
 
@@ -96,6 +110,24 @@ struct Tile {
     return flag;
   }
 
+  // What n8 tiles j and j + 1 (if there is one) would become.
+  template <int kTiles>
+  RN_DEVICE void updated(const Arguments& a, const Rates& r, int j, float (&fresh)[4 * kTiles], float (&m)[4 * kTiles],
+                         float (&v)[4 * kTiles]) {
+    float gradient[4 * kTiles];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      float mt[4], vt[4];
+      load_moments(j + t, mt, vt);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        fresh[4 * t + e] = w[j + t][e], gradient[4 * t + e] = half(g[j + t], e);
+        m[4 * t + e] = mt[e], v[4 * t + e] = vt[e];
+      }
+    }
+    update<true, 4 * kTiles>(a, r, fresh, gradient, m, v);
+  }
+
   // Masters as fp16, or with kUpdate what they would become, into a set of compute weights. A warp's
   // eight rows of an n8 tile are one 128-byte block.
   template <bool kUpdate>
@@ -103,29 +135,47 @@ struct Tile {
     if (!stored) return;
     Byte* to = set + place;
     int left = first_left;
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      float fresh[4], m[4], v[4];
-      if (kUpdate) load_moments(j, m, v);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) fresh[e] = kUpdate ? updated<true>(a, r, w[j][e], half(g[j], e), m[e], v[e]) : w[j][e];
+    auto write = [&](const float* fresh) {
       *(Word*)to = pack(fresh[0], fresh[1]);
       *(Word*)(to + row_step) = pack(fresh[2], fresh[3]);
       to += 128;
       if (--left == 0) to += jump, left = row_step >> 7;
+    };
+#pragma unroll
+    for (int j = 0; j < kColumns; j += 2) {
+      if (!kUpdate) {
+        write(w[j]);
+        if (j + 1 < kColumns) write(w[j + 1]);
+      } else if (j + 1 < kColumns) {
+        float fresh[8], m[8], v[8];
+        updated<2>(a, r, j, fresh, m, v);
+        write(fresh);
+        write(fresh + 4);
+      } else {
+        float fresh[4], m[4], v[4];
+        updated<1>(a, r, j, fresh, m, v);
+        write(fresh);
+      }
     }
   }
 
+  template <int kTiles>
+  RN_DEVICE void accept_tiles(const Arguments& a, const Rates& r, int j) {
+    float fresh[4 * kTiles], m[4 * kTiles], v[4 * kTiles];
+    updated<kTiles>(a, r, j, fresh, m, v);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      float mt[4], vt[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) w[j + t][e] = fresh[4 * t + e], mt[e] = m[4 * t + e], vt[e] = v[4 * t + e];
+      store_moments(j + t, mt, vt);
+    }
+  }
   template <int kFrom, int kTo>
   RN_DEVICE void accept(const Arguments& a, const Rates& r) {
 #pragma unroll
-    for (int j = kFrom; j < kTo; ++j) {
-      float m[4], v[4];
-      load_moments(j, m, v);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) w[j][e] = updated<true>(a, r, w[j][e], half(g[j], e), m[e], v[e]);
-      store_moments(j, m, v);
-    }
+    for (int j = kFrom; j + 1 < kTo; j += 2) accept_tiles<2>(a, r, j);
+    if ((kTo - kFrom) % 2) accept_tiles<1>(a, r, kTo - 1);
   }
 
   // Where this thread's elements lie: tile origin (n0, k0) of layer l, 0 for none.
