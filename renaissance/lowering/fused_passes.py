@@ -77,37 +77,62 @@ def read_labels_in_their_slot(calls: Sequence[InPlaceCall]) -> Calls:
 def update_in_one_pass(scene: Scene, calls: Calls) -> Calls:
     """Cast, check, unscale, clip, average and copy become part of the optimizer's pass.
 
-    Possible where one optimizer call moves all weights, no joint norm must be known before it, and
-    every gradient comes from a layer that can raise the flag itself. The loss scale must not move
-    before the optimizer has read it, so the counters advance after it.
+    Possible where one optimizer call moves all weights and no joint norm must be known before it.
+    Whether all gradients are finite must be known, though. In a network of fully connected layers
+    those raise the flag themselves; else one pass reads the gradients as they were written. The
+    loss scale must not move before the optimizer has read it, so the counters advance after it.
     """
     updates = [call for call in calls if call.target == targets.OPTIMIZER]
     checks = [call for call in calls if call.target == targets.CHECK_AND_UNSCALE]
-    producers = [c for c in calls if c.target == targets.FC_BACKWARD and c.operands[_BACKWARD_DW]]
-    weights = list(scene.recipe.plan.weights())
-    matrices = [name for name, spec, _ in weights if spec.group.has_compute_copy]
-    is_whole = len(updates) == len(checks) == 1 and len(producers) == len(matrices)
+    is_whole = len(updates) == len(checks) == 1
     if not is_whole or _targets(calls) & {targets.LARS_UPDATE, targets.CLIP_BY_NORM}:
         return calls
     update, check = updates[0], checks[0]
-    merged = {check, *(c for c in calls if _is_weight_cast(c) or c.target == targets.EMA_UPDATE)}
+    producers = _that_raise_the_flag(scene, calls)
+    merged = {c for c in calls if _is_weight_cast(c) or c.target == targets.EMA_UPDATE}
     wanted = _updated_in_one_pass(scene, calls, update, check)
-    flag = check.operands[2]
     result: Calls = []
     counters: Calls = []
     for call in calls:
-        if call in merged:
+        if call in merged or (call == check and producers):
             continue
-        if call.target == targets.ADVANCE_COUNTERS:
+        if call == check:
+            result.append(_check_finite(wanted, check))
+        elif call.target == targets.ADVANCE_COUNTERS:
             counters.append(call)
         elif call in producers:
-            result.append(_with(call, {_BACKWARD_FLAG: flag}))
+            result.append(_with(call, {_BACKWARD_FLAG: check.operands[2]}))
         elif call == update:
             result += [wanted, *counters]
             counters = []
         else:
             result.append(call)
     return result
+
+
+def _that_raise_the_flag(scene: Scene, calls: Calls) -> Calls:
+    """The makers of all gradients, if every one of them can raise the flag; else none."""
+    producers = [c for c in calls if c.target == targets.FC_BACKWARD and c.operands[_BACKWARD_DW]]
+    weights = list(scene.recipe.plan.weights())
+    matrices = [name for name, spec, _ in weights if spec.group.has_compute_copy]
+    others = [name for name, spec, _ in weights if spec.group.name.startswith("BN")]
+    return producers if len(producers) == len(matrices) and not others else []
+
+
+def _check_finite(update: InPlaceCall, check: InPlaceCall) -> InPlaceCall:
+    """Reads the gradients that the update will read, and raises the flag."""
+    g, raw = _gradients_read(update)
+    attributes = {"count": g.nbytes // 4, "raw_count": 0 if raw is None else raw.nbytes // 2}
+    return InPlaceCall(targets.CHECK_FINITE, (g, raw, check.operands[2]), attributes, check.where)
+
+
+def _gradients_read(update: InPlaceCall) -> tuple[Location, Location | None]:
+    """What an optimizer call reads gradients from: those of matrices may come in fp16."""
+    g, raw = update.operands[1], update.operands[_UPDATE_RAW]
+    assert isinstance(g, Location)
+    if not isinstance(raw, Location):
+        return g, None
+    return replace(g, nbytes=4 * update.attributes["decay_from"]), raw
 
 
 def _updated_in_one_pass(
@@ -119,7 +144,7 @@ def _updated_in_one_pass(
         if call.target == targets.EMA_UPDATE:
             extra[_UPDATE_AVERAGE] = call.operands[0]
             attributes["ema_decay"] = call.attributes["decay"]
-    if not scene.memory.is_empty(Region.G_FC_WEIGHT_FP16):
+    if any(_is_weight_cast(call) for call in calls):
         extra[_UPDATE_RAW] = _span(scene, Region.G_FC_WEIGHT_FP16, Region.G_DEEP_CONV_FP16)
         extra[_UPDATE_COPY] = _span(scene, Region.A_FC_WEIGHT, Region.A_DEEP_CONV)
     return _with(update, extra, attributes)
@@ -130,23 +155,47 @@ def drop_clears(scene: Scene, calls: Calls) -> Calls:
 
     What is never written (padding between slots, gradients nobody reads) was zero from the start.
     """
-    written = {c.operands[i] for c in calls if c.target == targets.FC_BACKWARD for i in (5, 6)}
-    offsets = {o.offset for o in written if isinstance(o, Location)}
-    read = {
-        r for c in calls if c.target == targets.OPTIMIZER for r in (c.operands[1], c.operands[9])
-    }
-    spans = [r for r in read if isinstance(r, Location)]
-    raw = any(c.operands[9] for c in calls if c.target == targets.OPTIMIZER)
     gradients = [t for t in scene.memory.tensors.values() if t.region.name.startswith("G_")]
-    needed = [
-        t.offset
-        for t in gradients
-        if any(s.offset <= t.offset < s.offset + s.nbytes for s in spans)
-        and not (raw and t.region is Region.G_FC_WEIGHT)
-    ]
-    if not spans or not all(offset in offsets for offset in needed):
-        return calls
+    made = {o.offset for call in calls if call.target not in _ON_REGIONS for o in _runs(call)}
+    casts = [o for c in calls if c.target == targets.CAST for o in c.operands[1:] if o in _runs(c)]
+    read = [o for call in calls for o in _runs_read(call)]
+    for tensor in gradients:
+        is_made = tensor.offset in made or any(_holds(run, tensor.offset) for run in casts)
+        if not is_made and any(_holds(run, tensor.offset) for run in read):
+            return calls
     return [c for c in calls if not (c.target == targets.CLEAR and c.where.startswith("G_"))]
+
+
+_ON_REGIONS = frozenset(
+    {
+        targets.CLEAR,
+        targets.CAST,
+        targets.CHECK_AND_UNSCALE,
+        targets.CHECK_FINITE,
+        targets.CLIP_BY_NORM,
+        targets.OPTIMIZER,
+        targets.LARS_NORMS,
+        targets.LARS_UPDATE,
+    }
+)
+"""What works on runs of gradients; every other call makes the gradients it names, each whole."""
+
+
+def _runs(call: InPlaceCall) -> list[Location]:
+    """Gradients among a call's operands."""
+    return [o for o in call.operands if isinstance(o, Location) and o.label.startswith("G_")]
+
+
+def _runs_read(call: InPlaceCall) -> list[Location]:
+    if call.target not in _ON_REGIONS or call.target == targets.CLEAR:
+        return []
+    if call.target == targets.OPTIMIZER:
+        return [run for run in _gradients_read(call) if run is not None]
+    return _runs(call)[:1] if call.target == targets.CAST else _runs(call)
+
+
+def _holds(run: Location, offset: int) -> bool:
+    return run.offset <= offset < run.offset + run.nbytes
 
 
 def merge_ends(calls: Calls) -> Calls:

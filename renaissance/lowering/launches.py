@@ -28,6 +28,8 @@ from renaissance.lowering.tiles import (
 THREADS = 256
 MOST_BLOCKS = 1024
 """Blocks of an element-wise kernel: enough to fill any device, each thread then loops."""
+UNROLL = 4
+"""Vectors that a thread of a pass which only reads has in flight."""
 ROWS_IN_ONE_BLOCK = 512
 """Up to so many rows one block computes the loss alone, and no second launch adds the rows up."""
 
@@ -181,6 +183,12 @@ def _region(source: str, name: str, size: str, lanes: int) -> Plan:
     return plan
 
 
+def _check_finite(call: InPlaceCall) -> list[PlannedLaunch]:
+    a = call.attributes
+    grid = spread(max(a["count"] // 4, a["raw_count"] // 8), UNROLL, most=6 * MULTIPROCESSORS)
+    return [PlannedLaunch(kernel("region.cu", "check_finite"), grid, THREADS)]
+
+
 def _clip_by_norm(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     norm, clip = kernel("region.cu", "gradient_norm"), kernel("region.cu", "clip_by_norm")
@@ -231,6 +239,7 @@ PLANS: dict[Target, Plan] = {
     targets.COPY: _region("region.cu", "copy", "bytes", 16),
     targets.CAST: _region("region.cu", "cast", "count", 4),
     targets.CHECK_AND_UNSCALE: _region("region.cu", "check_and_unscale", "count", 1),
+    targets.CHECK_FINITE: _check_finite,
     targets.CLIP_BY_NORM: _clip_by_norm,
     targets.EMA_UPDATE: _region("region.cu", "ema_update", "count", 1),
     targets.ACCUMULATE: _region("step.cu", "accumulate", "count", 1),

@@ -214,6 +214,33 @@ def test_an_overflow_leaves_weights_moments_and_running_statistics() -> None:
             np.testing.assert_array_equal(state[region][name], value, err_msg=f"{region} {name}")
 
 
+@pytest.mark.parametrize("name", ["vgg", "mobilenet"])
+@pytest.mark.parametrize("amp", [False, True])
+def test_fewer_passes_change_no_bit(name: str, amp: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, hashes = NETS[name]()[1], []
+    for simplified in (True, False):
+        monkeypatch.setattr(
+            "renaissance.program.fused.train_pass",
+            lambda graph, scene, s=simplified: train_pass(graph, scene, simplified=s),
+        )
+        program = compiled(name, amp, "fused")
+        state = program.init(3)
+        for step in range(2):
+            state, _ = program.train_step(state, batch(shape, step))
+        hashes.append(program.sha256(state))
+    assert hashes[0] == hashes[1]
+
+
+def test_gradients_are_read_where_they_were_made_and_never_cleared() -> None:
+    program = compiled("resnet", True, "fused")
+    scene = Scene(program.memory, program.backend.recipe)
+    names = [call.target.name for call in train_pass(program.graph, scene).calls]
+    assert names[0] == "rn_begin_step"
+    statistics = names.index("rn_check_finite") + 1
+    assert names[statistics:] == ["rn_copy", "rn_optimizer", "rn_end_step"]
+    assert not {"rn_clear", "rn_cast", "rn_check_and_unscale"} & set(names)
+
+
 def test_types_of_operands_are_the_plans() -> None:
     program = compiled("nin", True, "fused")
     assert isinstance(program.backend, FusedBackend)

@@ -92,6 +92,24 @@ def test_the_optimizer_unscales_clips_casts_and_averages_in_one_pass() -> None:
     np.testing.assert_allclose(new_e, EMA(0.9).update(average, np.asarray(new_w)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize(("g_at", "raw_at"), [(None, None), (0, None), (58, None), (None, 130)])
+def test_one_pass_finds_a_gradient_that_is_not_finite(
+    bad: float, g_at: int | None, raw_at: int | None
+) -> None:
+    g = np.linspace(-3e38, 3e38, 59, dtype=np.float32)
+    raw = np.linspace(-65504, 65504, 131).astype(np.float16)
+    if g_at is not None:
+        g[g_at] = bad
+    if raw_at is not None:
+        raw[raw_at] = bad
+    is_bad = g_at is not None or raw_at is not None
+    for flag in (0, 1):
+        sizes = {"count": g.size, "raw_count": raw.size}
+        (after,) = run(targets.CHECK_FINITE, g, raw, Updated(scalar(flag, np.int32)), **sizes)
+        assert int(after[0]) == max(flag, int(is_bad))
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [LARS(weight_decay=0.1), LARS(nesterov=True, weight_decay=0.1), LARS(momentum=0.0)],

@@ -154,6 +154,14 @@ struct CheckAndUnscale {
   float max_abs;
 };
 
+// Raises the flag if a gradient is not finite: `count` floats of g, raw_count halves of raw.
+struct CheckFinite {
+  const float* g;
+  const void* raw;
+  int* flag;
+  Index count, raw_count;
+};
+
 // Scales gradients together so that their joint norm is at most max_norm; within it no bit changes.
 // partial holds `rows` doubles of workspace.
 struct ClipByNorm {

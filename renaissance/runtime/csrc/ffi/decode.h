@@ -88,6 +88,12 @@ inline CheckAndUnscale decode(Call& call) {
 }
 
 template <>
+inline CheckFinite decode(Call& call) {
+  return {call.pointer<float>(), call.pointer(), call.pointer<int>(), call.integer("count"),
+          call.integer("raw_count")};
+}
+
+template <>
 inline ClipByNorm decode(Call& call) {
   return {call.pointer<float>(), call.pointer<double>(), call.integer("count"),
           call.real("max_norm"), small(call, "rows")};

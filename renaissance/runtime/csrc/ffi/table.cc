@@ -86,6 +86,7 @@ RN_HANDLERS(Clear);
 RN_HANDLERS(Copy);
 RN_HANDLERS(LoadBatch);
 RN_HANDLERS(CheckAndUnscale);
+RN_HANDLERS(CheckFinite);
 RN_HANDLERS(ClipByNorm);
 RN_HANDLERS(EmaUpdate);
 RN_HANDLERS(Accumulate);
@@ -138,6 +139,7 @@ static const Target kTargets[] = {
     {"rn_copy", CopyHost, CopyCuda},
     {"rn_load_batch", LoadBatchHost, LoadBatchCuda},
     {"rn_check_and_unscale", CheckAndUnscaleHost, CheckAndUnscaleCuda},
+    {"rn_check_finite", CheckFiniteHost, CheckFiniteCuda},
     {"rn_clip_by_norm", ClipByNormHost, ClipByNormCuda},
     {"rn_ema_update", EmaUpdateHost, EmaUpdateCuda},
     {"rn_accumulate", AccumulateHost, AccumulateCuda},

@@ -17,6 +17,7 @@ void run(const Clear& op);
 void run(const Copy& op);
 void run(const LoadBatch& op);
 void run(const CheckAndUnscale& op);
+void run(const CheckFinite& op);
 void run(const ClipByNorm& op);
 void run(const EmaUpdate& op);
 void run(const Accumulate& op);

@@ -32,6 +32,14 @@ void run(const CheckAndUnscale& op) {
   }
 }
 
+void run(const CheckFinite& op) {
+  const half* raw = static_cast<const half*>(op.raw);
+  for (Index i = 0; i < op.count; ++i)
+    if (!std::isfinite(op.g[i])) *op.flag = 1;
+  for (Index i = 0; i < op.raw_count; ++i)
+    if (!std::isfinite(to_float(raw[i]))) *op.flag = 1;
+}
+
 void run(const ClipByNorm& op) {
   double factor = clip_factor(norm(op.g, op.count), op.max_norm);
   if (factor == 1.0) return;

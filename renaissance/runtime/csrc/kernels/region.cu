@@ -70,6 +70,50 @@ extern "C" __global__ void __launch_bounds__(256)
   if (!finite) *op.flag = 1;
 }
 
+// Whether a vector of 16 bytes holds an exponent of ones: in one of its floats, or of its halves.
+template <uint kExponent>
+__device__ __forceinline__ bool any_overflow(const Bytes16& bits) {
+  bool found = false;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    found = found || (bits.value[j] & kExponent) == kExponent;
+    uint high = kExponent << 16;  // of the upper half; nothing for floats
+    if (kExponent == 0x7C00u) found = found || (bits.value[j] & high) == high;
+  }
+  return found;
+}
+
+// Reads only, so four vectors a thread are in flight to keep memory busy.
+template <uint kExponent>
+__device__ __forceinline__ bool overflows(const void* data, Index bytes) {
+  constexpr int kUnroll = 4;
+  const char* from = static_cast<const char*>(data);
+  Index step = thread_count() * 16;
+  bool found = false;
+  for (Index i = thread_index() * 16; i < bytes; i += kUnroll * step) {
+    Bytes16 bits[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      bits[u] = {0, 0, 0, 0};
+      if (i + u * step + 16 <= bytes)
+        bits[u] = *reinterpret_cast<const Bytes16*>(from + i + u * step);
+      else  // the end of an array that is no whole vector: two bytes at a time
+        for (Index at = i + u * step, j = 0; at + 2 * j < bytes && j < 8; ++j)
+          bits[u].value[j / 2] |= static_cast<uint>(
+              *reinterpret_cast<const half_bits*>(from + at + 2 * j)) << 16 * (j % 2);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) found = found || any_overflow<kExponent>(bits[u]);
+  }
+  return found;
+}
+
+extern "C" __global__ void __launch_bounds__(256) check_finite_kernel(const CheckFinite op) {
+  bool found = overflows<0x7F800000u>(op.g, op.count * 4);
+  found = overflows<0x7C00u>(op.raw, op.raw_count * 2) || found;
+  if (found) *op.flag = 1;
+}
+
 extern "C" __global__ void __launch_bounds__(256) ema_update_kernel(const EmaUpdate op) {
   if (*op.flag) return;
   for (Index i = thread_index(); i < op.count; i += thread_count())
