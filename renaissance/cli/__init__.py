@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("renaissance.cli.show", "print a network's plan, memory map and graphs"),
     "schedule": ("renaissance.cli.schedule", "print or plot a learning-rate schedule"),
     "compare": ("renaissance.cli.compare", "measure a training step against its peers"),
+    "profile": ("renaissance.cli.profile", "say where the time of a train step goes"),
     "data": ("renaissance.cli.data", "inspect, verify and convert data sets"),
     "kernels": ("renaissance.cli.kernels", "compile the device kernels, without a device"),
     "doctor": ("renaissance.cli.doctor", "say what works on this machine and what is missing"),

@@ -22,6 +22,7 @@ from renaissance.lowering.state import ArrayState
 from renaissance.program.backend import choose_backend
 from renaissance.program.config import ProgramConfig
 from renaissance.program.metrics import Metrics
+from renaissance.program.profile_report import Profile, Rates
 
 Batch = tuple[Any, Any]
 Means = dict[str, Any]
@@ -234,6 +235,23 @@ class Program:
         if train:
             return forward_train(self.plan, weights, running, x, seed=seed, step=step)[0]
         return forward_infer(self.plan, weights, running, x)
+
+    # -- measuring --------------------------------------------------------------------------------
+
+    def profile(self, *, repeats: int = 5, rates: Rates | None = None) -> Profile:
+        """Where the time of a train step goes: by sub-graph, and by custom call.
+
+        Args:
+            repeats: Timed repeats of every call; the median counts.
+            rates: The device's peak rates; measured in the same run unless given.
+
+        Returns:
+            A :class:`~renaissance.program.profile_report.Profile`; ``print(p.table())`` shows it.
+            The XLA lowering compiles the step as a whole, so there it holds the step's time only.
+        """
+        from renaissance.program.profile import profile
+
+        return profile(self, repeats=repeats, rates=rates)
 
     # -- checks -----------------------------------------------------------------------------------
 
