@@ -195,13 +195,14 @@ def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
         *_at(scene, node, "dy"),
         gate,
         *_at(scene, node, "argmax", "x", *_NORM, "shortcut", *_SHORTCUT_NORM),
-        *_at(scene, node, *results, "partial"),
+        *_at(scene, node, *results, "partial", "addend"),
     )
     sizes: dict[str, Any] = {**_NO_POOL, **_rows(scene, node, "x", "gamma"), "argmax_bytes": 0}
     if scene.at(node, "argmax") is not None:
         sizes |= {**_pool_sizes(scene, node, "x", "dy"), "argmax_bytes": _argmax_bytes(scene, node)}
     sizes |= {"partial_rows": partial_rows(sizes["rows"]), "activation": _activation(node)}
-    sizes["type"] = _type(scene, node, "dy", "x", "y", "z", "shortcut", "dx", "dshortcut")
+    maps = ("dy", "addend", "x", "y", "z", "shortcut", "dx", "dshortcut")
+    sizes["type"] = _type(scene, node, *maps)
     return [InPlaceCall(targets.BATCH_NORM_BACKWARD, operands, sizes, node.layer)]
 
 

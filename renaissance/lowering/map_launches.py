@@ -7,6 +7,7 @@ most 16 bytes (``csrc/kernels/map.cuh``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from renaissance.core.errors import PlanError, fail
@@ -103,7 +104,7 @@ def _apply(call: InPlaceCall) -> list[PlannedLaunch]:
 
 
 # Positions of operands of rn_batch_norm_backward (csrc/map_operations.h).
-_GATE, _ARGMAX, _SHORTCUT_MEAN, _DSHORTCUT = 1, 2, 11, 16
+_GATE, _ARGMAX, _SHORTCUT_MEAN, _DX, _DSHORTCUT, _ADDEND = 1, 2, 11, 13, 16, 20
 
 
 def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
@@ -113,6 +114,8 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants = _map(a, tile=tile, activation=a["activation"], pooled=int(pooled))
     constants["gated"] = int(call.operands[_GATE] is not None)
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
+    constants["addend"] = int(call.operands[_ADDEND] is not None)
+    constants["stash"] = _stash(call, constants)
     if pooled:
         constants |= _window(a, argmax_bytes=a["argmax_bytes"])
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
@@ -122,6 +125,17 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
         _launch(source, f"{stem}_finalise", finalise, 1024, **constants),
         _launch(source, f"{stem}_apply", _walk(a, a["rows"]), THREADS, **constants),
     ]
+
+
+def _stash(call: InPlaceCall, constants: Mapping[str, int]) -> int:
+    """Where the first pass leaves dz for the second: 1 in dshortcut, 2 in dx, 0 nowhere.
+
+    In dx it costs a write and saves reading dy, the addend and the gate; for fewer it does not pay.
+    """
+    if constants["shortcut"] == 1 and not constants["pooled"]:
+        return 1
+    is_sum_of_many = constants["addend"] and constants["gated"] and constants["activation"]
+    return 2 if is_sum_of_many and call.operands[_DX] is not None else 0
 
 
 def _fold(call: InPlaceCall) -> list[PlannedLaunch]:

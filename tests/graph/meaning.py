@@ -205,7 +205,7 @@ def _backward_of_norm(r, dz: Array, prefix: str = "", x: str = "x"):
 
 
 def batch_norm_backward(r, p, s):
-    dz = r["dy"] * _slope_at(_normalise(r), p.get("activation"))
+    dz = (r["dy"] + r.get("addend", 0)) * _slope_at(_normalise(r), p.get("activation"))
     dx, dgamma, dbeta = _backward_of_norm(r, dz)
     return {"dx": dx, "dgamma": dgamma, "dbeta": dbeta}
 
@@ -218,7 +218,7 @@ def batch_norm_add_forward(r, p, s):
 
 
 def batch_norm_add_backward(r, p, s):
-    dz = r["dy"] * _slope(r, p.get("activation"))
+    dz = (r["dy"] + r.get("addend", 0)) * _slope(r, p.get("activation"))
     dx, dgamma, dbeta = _backward_of_norm(r, dz)
     result = {"dx": dx, "dgamma": dgamma, "dbeta": dbeta, "dshortcut": dz}
     if "shortcut_mean" in r:

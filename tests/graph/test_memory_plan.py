@@ -283,7 +283,7 @@ def test_the_report_lies_between_the_bytes_alive_and_the_sum_of_all_tensors(name
     spans = {span.region: span for span in report.regions}
     features, slots = spans[Region.F_FEATURE_FP16], spans[Region.F_GRAD_SLOT_FP16]
     assert features.live_bytes <= features.nbytes <= 1.01 * features.live_bytes
-    assert slots.live_bytes <= slots.nbytes <= 1.25 * slots.live_bytes
+    assert slots.live_bytes <= slots.nbytes <= 1.5 * slots.live_bytes
 
 
 def test_offsets_pass_2_to_the_31():

@@ -267,6 +267,18 @@ def test_a_linear_bottleneck_hands_the_adds_gradient_on():
     assert "dshortcut" not in undo.outputs and "activation" not in undo.params
 
 
+@pytest.mark.parametrize("second", [block(4, RESNET_3_3), mbconv(6, 4, 1)])
+def test_the_gradients_of_two_readers_meet_in_the_backward_pass_of_the_norm_before(second: Layer):
+    network = seq(cbr(4, 3, 1, 1), mbconv(6, 4, 1), second, gap_fc(2, True))
+    result = compiled(network, amp=True)
+    assert not [n for n in result.graph[DEEP] if n.op == "gradient_sum"]
+    join = node(result, DEEP, "batch_norm_add_backward", "add2_end1")
+    assert {"dy", "addend"} < set(join.inputs)
+    assert "dshortcut" in join.outputs, "the shortcut's reader needs the sum in one place"
+    last = node(result, DEEP, "batch_norm_add_backward", "add2_end2")
+    assert "addend" not in last.inputs
+
+
 def test_inference_puts_norm_activation_and_shortcut_into_the_convolution():
     network = seq(cbr(4, 3, 1, 1), block(4, RESNET_3_3), gap_fc(2, True))
     result = compiled(network, amp=True, ema=True)

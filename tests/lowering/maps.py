@@ -124,7 +124,7 @@ def norm_backward(
         targets.BATCH_NORM_BACKWARD, given["dy"], given.get("gate"), given.get("argmax"), x,
         *_norm(given), given.get("shortcut"), *_norm(given, "shortcut_"),
         *(poisoned(*places[name]) if name in names else None for name in order),
-        poisoned((pieces, sums * c), np.float32),
+        poisoned((pieces, sums * c), np.float32), given.get("addend"),
         **{**NO_POOL, **(pool or {}), "c": c}, rows=rows, partial_rows=pieces,
         type=type_number(dtype), activation=ACTIVATION_NUMBERS[activation],
     )  # fmt: skip

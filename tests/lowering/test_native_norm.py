@@ -78,10 +78,12 @@ def test_the_running_variance_is_unbiased() -> None:
     ("activation", "kind"),
     [(None, 0), ("relu", 1), ("relu6", 2), ("elu", 1), ("tanh", 0), ("silu", 2)],
 )
+@pytest.mark.parametrize("readers", [1, 2])
 def test_forward_and_backward_with_a_shortcut(
-    activation: str | None, kind: int, shape: tuple[int, ...], dtype: Any
+    activation: str | None, kind: int, shape: tuple[int, ...], dtype: Any, readers: int
 ) -> None:
-    """``kind``: no shortcut, one as it is, one that is normalised in the same pass."""
+    """``kind``: no shortcut, one as it is, one that is normalised in the same pass. With two
+    readers of the output its gradient comes in two parts."""
     given = operands(3, shape, dtype)
     if kind == 1:
         (given["shortcut"],) = normals(4, dtype, shape)
@@ -96,6 +98,8 @@ def test_forward_and_backward_with_a_shortcut(
     for name, value in ours.items():
         assert_close(value, theirs[name], dtype)
     (given["dy"],) = normals(5, dtype, shape)
+    if readers == 2:
+        (given["addend"],) = normals(8, dtype, shape)
     reads = wide(given)
     names: tuple[str, ...] = ("dx", "dgamma", "dbeta")
     if kind:

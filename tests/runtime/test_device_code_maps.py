@@ -56,6 +56,28 @@ def test_norm_relu_and_max_pool_and_their_backward() -> None:
         assert_close(found[name], theirs[name], np.float16)
 
 
+@pytest.mark.parametrize(("normalised", "readers"), [(False, 1), (False, 2), (True, 2)])
+def test_backward_of_an_add_that_leaves_its_gradient_for_the_second_pass(
+    normalised: bool, readers: int
+) -> None:
+    shape = (2, 7, 6, 12)
+    x, y, dy, shortcut, addend = normals(8, np.float16, *[shape] * 5)
+    given = {**constants(x), "dy": dy, "gate": y}
+    names: tuple[str, ...] = ("dx", "dgamma", "dbeta", "dshortcut")
+    if normalised:
+        given |= {f"shortcut_{n}": v for n, v in constants(shortcut).items() if n != "x"}
+        given["shortcut"] = shortcut
+        names += ("dshortcut_gamma", "dshortcut_beta")
+    if readers == 2:
+        given["addend"] = addend
+    found = maps.norm_backward(given, "relu", names)
+    reads = {**wide(given), "y": y.astype(np.float64)}
+    theirs = MEANING["batch_norm_add_backward"](reads, {"activation": "relu"}, {})
+    theirs["dshortcut_beta"] = theirs["dbeta"]
+    for name in names:
+        assert_close(found[name], theirs[name], np.float16)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_convolution(stride: int) -> None:
     x, w = normals(5, np.float16, (2, 11, 9, 16), (16, 3, 3, 1))

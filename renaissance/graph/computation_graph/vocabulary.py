@@ -88,7 +88,9 @@ _COMPUTE = (
     # batch norm: y = act((x - mean) inverse_std gamma + beta)
     _operation("batch_norm_forward", "x gamma beta prev_mean prev_var", f"y {_STATISTICS} partial"),
     _operation(
-        "batch_norm_backward", "x dy gamma beta mean inverse_std", "dx? dgamma dbeta partial"
+        "batch_norm_backward",
+        "x dy addend? gamma beta mean inverse_std",
+        "dx? dgamma dbeta partial",
     ),
     _operation("batch_norm_apply", "x gamma beta mean inverse_std", "y"),
     # y = act(norm(x) + shortcut); the shortcut is a feature, or itself still to be normalised
@@ -100,7 +102,7 @@ _COMPUTE = (
     ),
     _operation(
         "batch_norm_add_backward",
-        "dy x gamma beta mean inverse_std y? z? shortcut? "
+        "dy addend? x gamma beta mean inverse_std y? z? shortcut? "
         "shortcut_gamma? shortcut_beta? shortcut_mean? shortcut_inverse_std?",
         "dx? dgamma dbeta dshortcut? dshortcut_gamma? dshortcut_beta? partial",
     ),

@@ -109,6 +109,7 @@ def _leave_backward(
     trace: Trace, norm: PendingNorm, activation: str | None, x: Value, y: Value
 ) -> None:
     layer = norm.layer
+    y.takes_addend = True
 
     def backward() -> None:
         dy = y.gradient
@@ -117,7 +118,7 @@ def _leave_backward(
         dx = trace.new_gradient(x)
         partial = trace.partial(layer, 2 * channels(layer), "backward")
         outputs: Roles = {"dx": dx, **affine_gradients(trace, layer), "partial": partial}
-        inputs: Roles = {"x": x, "dy": dy, **norm.operands}
+        inputs: Roles = {"x": x, "dy": dy, "addend": y.addend, **norm.operands}
         trace.emit("batch_norm_backward", layer, inputs, outputs, activation=activation)
         trace.contribute(layer, x, dx)
 

@@ -59,6 +59,7 @@ def _train_normalised(
     layer, last = main.pending.layer, activation or end
     y = trace.value(last, trace.feature(last), shortcut, main)
     y.needs_gradient |= trace.trains(layer)
+    y.takes_addend = True
     saved = _saved(trace, end, y, activation)
     kind = None if activation is None else activation.kind
     sources = {"x": main.ref, **main.pending.operands}
@@ -82,7 +83,7 @@ def _train_normalised(
         dx, dshortcut = trace.new_gradient(main), None
         outputs: Roles = {"dx": dx, **norm.affine_gradients(trace, layer)}
         columns = 2 * norm.channels(layer)
-        inputs: Roles = {"dy": dy, **sources, **saved}
+        inputs: Roles = {"dy": dy, "addend": y.addend, **sources, **saved}
         if shortcut.pending is not None:
             # both norms see the same masked dy: one pass reduces for the two
             inputs |= {"shortcut": shortcut.ref, **normed}
@@ -94,7 +95,7 @@ def _train_normalised(
                 "dshortcut_beta": gradients["dbeta"],
             }
             columns *= 2
-        elif activation is None:
+        elif activation is None and y.addend is None:
             dshortcut = dy  # the add hands its gradient on as it is
         else:
             dshortcut = outputs["dshortcut"] = trace.new_gradient(shortcut)

@@ -243,12 +243,15 @@ class Trace:
         return self.tensor(region, name, DType.FP16 if self.amp else DType.FP32, shape)
 
     def contribute(self, layer: ArchLayer, x: Value, gradient: Ref | None) -> None:
-        """Add one reader's gradient to a value's; the second one makes a sum."""
+        """Add one reader's gradient to a value's; the second one makes a sum, or the addend."""
         if gradient is None or not x.needs_gradient:
             return
         x.gradients += 1
+        last = x.gradients == x.consumers
+        if x.gradient is not None and last and x.takes_addend:
+            x.addend = gradient
+            return
         if x.gradient is not None:
-            last = x.gradients == x.consumers
             suffix = "" if last else f"_sum{x.gradients}"
             total = self.gradient_tensor(f"{x.name}.dy{suffix}", x.shape)
             self.emit("gradient_sum", layer, {"a": x.gradient, "b": gradient}, {"dx": total})

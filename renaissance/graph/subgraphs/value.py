@@ -53,6 +53,9 @@ class Value:
         consumers: Layers that read it in the forward pass: as many gradients will come.
         gradients: How many came already.
         gradient: Their sum so far.
+        takes_addend: Whether the layer that made it can be given the last gradient beside the sum
+            of the others, and adds it in a pass over memory that it makes anyway.
+        addend: That gradient.
         derivative: Set when the gradient may be delivered before the activation that made it.
         is_linear_gradient: Whether it was delivered so.
         pending: Set when it is a convolution's output that waits for its batch norm.
@@ -66,6 +69,8 @@ class Value:
     consumers: int = 0
     gradients: int = 0
     gradient: Ref | None = None
+    takes_addend: bool = False
+    addend: Ref | None = None
     derivative: Derivative | None = None
     is_linear_gradient: bool = False
     pending: PendingNorm | None = None

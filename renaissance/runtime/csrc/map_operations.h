@@ -124,7 +124,8 @@ struct PoolShape {
 //   dx = gamma inverse_std (dz - (dbeta + xhat dgamma) / rows).
 //
 // dshortcut is dz, or the like for a shortcut that was normalised, whose dbeta is the same sum.
-// partial holds partial_rows rows of 2 c sums, 4 c with a normalised shortcut.
+// partial holds partial_rows rows of 2 c sums, 4 c with a normalised shortcut. Where two layers read
+// the output, addend is the other one's gradient and dy + addend stands for dy; not with argmax.
 struct BatchNormBackward {
   const void* dy;
   const void* gate;
@@ -140,6 +141,7 @@ struct BatchNormBackward {
   float* dshortcut_gamma;
   float* dshortcut_beta;
   float* partial;
+  const void* addend;
   Index rows, c, partial_rows;
   PoolShape pool;
   int type, activation, argmax_bytes;

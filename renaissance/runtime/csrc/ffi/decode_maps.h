@@ -79,7 +79,7 @@ inline BatchNormBackward decode(Call& call) {
   return {call.pointer(), call.pointer(), call.pointer(), call.pointer(), norm(call),
           call.pointer(), norm(call), call.pointer(), call.pointer<float>(),
           call.pointer<float>(), call.pointer(), call.pointer<float>(), call.pointer<float>(),
-          call.pointer<float>(), call.integer("rows"), call.integer("c"),
+          call.pointer<float>(), call.pointer(), call.integer("rows"), call.integer("c"),
           call.integer("partial_rows"), pool_shape(call), small(call, "type"),
           small(call, "activation"), small(call, "argmax_bytes")};
 }

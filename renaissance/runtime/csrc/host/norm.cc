@@ -63,6 +63,9 @@ std::vector<float> masked_gradient(const BatchNormBackward& op) {
   Index count = op.rows * op.c;
   std::vector<float> dz = op.argmax ? spread_to_winners<T>(op.dy, op.argmax, op.argmax_bytes, op.pool)
                                     : widened<T>(op.dy, count);
+  const T* addend = static_cast<const T*>(op.addend);
+  for (Index i = 0; addend && i < count; ++i)
+    dz[i] = to_float(from_float<T>(dz[i] + to_float(addend[i])));
   if (op.activation == kNone) return dz;
   const T* x = static_cast<const T*>(op.x);
   const T* gate = static_cast<const T*>(op.gate);

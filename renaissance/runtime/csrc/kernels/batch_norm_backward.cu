@@ -1,6 +1,9 @@
 // Backward of batch norm, the activation behind it and the add or the max-pool behind that, in two
-// passes over memory: sums, then dx. The mask is computed again, not stored; nor is dz.
+// passes over memory: sums, then dx. The mask is computed again, not stored.
 //
+// RN_ADDEND: dy is a sum of two. RN_STASH: the first pass stores dz, so that the second reads one map
+// where it would read all that dz is made of: 1 in dshortcut, where it is wanted anyway, 2 in dx,
+// which the second pass then overwrites element by element.
 // RN_GATED: the activation's output (or input) is given, else norm(x) is computed again. RN_POOLED:
 // dy is a max-pool's. RN_SHORTCUT: 0 none, 1 dshortcut = dz, 2 the shortcut was normalised too.
 #if RN_POOLED
@@ -13,6 +16,10 @@ using namespace rn;
 
 constexpr int kSums = RN_SHORTCUT == 2 ? 3 : 2;
 constexpr bool kRecomputes = RN_ACTIVATION != 0 && !RN_GATED;
+
+__device__ __forceinline__ void* stash(const BatchNormBackward& op) {
+  return RN_STASH == 1 ? op.dshortcut : op.dx;
+}
 
 struct Gradient {
   PackNorm norm;
@@ -27,6 +34,12 @@ struct Gradient {
 #else
     load(dz, op.dy, row, column);
 #endif
+    if (RN_ADDEND) {
+      Floats other;
+      load(other, op.addend, row, column);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j] + other[j]);
+    }
     if (RN_GATED && RN_ACTIVATION) load(gate, op.gate, row, column);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
@@ -54,6 +67,11 @@ extern "C" __global__ void __launch_bounds__(256)
       Floats dz, x, shortcut;
       gradient.read(op, row, block.column, dz, x);
       if (RN_SHORTCUT == 2) load(shortcut, op.shortcut, row, block.column);
+      if (RN_STASH) {
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j]);
+        store(stash(op), row, block.column, dz);
+      }
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         sum[j] += dz[j];
@@ -114,20 +132,25 @@ extern "C" __global__ void __launch_bounds__(256)
   Walk walk;
   if (walk.row >= op.rows) return;
   Gradient gradient;
-  if (kRecomputes) gradient.norm.read(op.norm, walk.column);
+  if (kRecomputes && !RN_STASH) gradient.norm.read(op.norm, walk.column);
   Affine main, other;
   main.read(op.norm, op.dgamma, op.dbeta, op.rows, walk.column);
   if (RN_SHORTCUT == 2)
     other.read(op.shortcut_norm, op.dshortcut_gamma, op.dbeta, op.rows, walk.column);
   for (Index row = walk.row; row < op.rows; row += walk.step) {
     Floats dz, x, shortcut;
-    gradient.read(op, row, walk.column, dz, x);
+    if (RN_STASH) {
+      load(dz, stash(op), row, walk.column);
+      load(x, op.x, row, walk.column);
+    } else {
+      gradient.read(op, row, walk.column, dz, x);
+    }
     if (RN_SHORTCUT == 2 && op.dshortcut) {
       load(shortcut, op.shortcut, row, walk.column);
       other(shortcut, dz);
       store(op.dshortcut, row, walk.column, shortcut);
     }
-    if (RN_SHORTCUT == 1) store(op.dshortcut, row, walk.column, dz);
+    if (RN_SHORTCUT == 1 && RN_STASH != 1) store(op.dshortcut, row, walk.column, dz);
     if (op.dx) {
       main(x, dz);
       store(op.dx, row, walk.column, x);
