@@ -97,6 +97,12 @@ def _add_machine(group: Any) -> None:
     group.add_argument("--amp", action="store_true", help="mixed precision (fp16 and fp32)")
     group.add_argument("--tf32", action="store_true", help="allow TF32 in fp32 products")
     group.add_argument("--lowering", choices=("auto", "xla", "fused"), default="auto")
+    group.add_argument(
+        "--pipeline",
+        choices=("auto", "host", "device"),
+        default="auto",
+        help="where batches are made; default: on a GPU that has room for the data, else here",
+    )
 
 
 def _add_output(group: Any) -> None:
@@ -146,8 +152,8 @@ def make_task(options: argparse.Namespace) -> Any:
     task.data(data.train, data.val)
     task.model(make_model(options, data.train.image_shape, data.train.dataset.num_classes))
     _configure(task, options, recipe, epochs)
-    task.tta(TTA(options.tta)).validate_every(options.validate_every).lowering(options.lowering)
-    return task
+    task.tta(TTA(options.tta)).validate_every(options.validate_every)
+    return task.lowering(options.lowering).pipeline(options.pipeline)
 
 
 def make_model(

@@ -7,7 +7,8 @@ Data sets: :class:`ArrayDataset` in memory, read by :func:`load_digits` (shipped
 Batches: :func:`loader` turns a data set into an iterator of ``(images, labels)``, after the
 transforms and a :class:`Normalization`. A :class:`TransferStation` moves them to a device through
 two host slots; a :class:`Preprocessor` configures all of this in a chain of calls. The pipeline
-that runs on the device is in ``renaissance.data.device_pipeline``, the only module that needs jax.
+that runs on the device is in ``renaissance.data.device_pipeline``, and a loader's twin there in
+``renaissance.data.device_loader``; only these modules need jax.
 """
 
 from renaissance.data.catalog import open_dts

@@ -16,7 +16,7 @@ import numpy as np
 
 from renaissance.core.errors import check_int, fail
 from renaissance.data import array_ops
-from renaissance.data.chain import lower_chain
+from renaissance.data.chain import PAD, WINDOW, lower_chain
 from renaissance.data.dataset import ArrayDataset
 from renaissance.data.loader import MOST_SEED, Batch, Loader
 from renaissance.data.normalization import Normalization, check_float, normalization_of
@@ -104,6 +104,11 @@ class DevicePipeline:
             channels=preparation.out_channels,
             seed=preparation.seed,
         )
+
+    @property
+    def draws(self) -> bool:
+        """Whether any transform is random."""
+        return any(op.kind not in (PAD, WINDOW) for op in self._chain.operations)
 
     def place(self, device: jax.Device | None = None) -> DeviceData:
         """Copy the data set to a device; the default one unless given."""

@@ -86,7 +86,10 @@ class Loader:
 
     def id_batches(self, epoch: int) -> list[np.ndarray]:
         """The sample ids of every batch of an epoch."""
-        order = self.order(check_int("epoch", epoch, 0, MOST_EPOCH))
+        return self.cut(self.order(check_int("epoch", epoch, 0, MOST_EPOCH)))
+
+    def cut(self, order: np.ndarray) -> list[np.ndarray]:
+        """An order of the samples as batches."""
         size = self.batch_size
         return [order[k * size : (k + 1) * size] for k in range(len(self))]
 

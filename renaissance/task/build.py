@@ -42,15 +42,30 @@ class Build:
     frozen_program: Program | None
     evaluator: Evaluator
 
+    @property
+    def stacked(self) -> bool:
+        """Whether stacks of batches are taken from a source that has them."""
+        return self.options.progressive is None
+
     def compile_executables(self) -> None:
         """Compile everything the run needs, before any data is seen, by running it on blanks."""
         deque(self.dry_run(), maxlen=0)
         if self.frozen_program is not None:
-            deque(blank_runs(self.frozen_program, self.settings, self.train), maxlen=0)
+            frozen = blank_runs(
+                self.frozen_program, self.settings, self.train, stacked=self.stacked
+            )
+            deque(frozen, maxlen=0)
 
     def dry_run(self) -> Iterator[BlankRun]:
         """Run everything once more, compiled, and time it."""
-        return blank_runs(self.program, self.settings, self.train, self.val, self.evaluator)
+        return blank_runs(
+            self.program,
+            self.settings,
+            self.train,
+            self.val,
+            self.evaluator,
+            stacked=self.stacked,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The whole configuration as plain values."""

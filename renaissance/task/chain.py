@@ -19,6 +19,7 @@ from renaissance.graph.blueprint import BluePrint, Layer
 from renaissance.task.base import TaskBase
 from renaissance.task.options import (
     METRICS,
+    PIPELINES,
     TTA,
     Progression,
     Progressive,
@@ -126,6 +127,16 @@ class OptionChain(TaskBase):
     def lowering(self, name: str) -> Self:
         """``"xla"``, ``"fused"`` or ``"auto"``, as in :func:`renaissance.compile`."""
         return self._note("lowering", lowering=name)
+
+    def pipeline(self, name: str) -> Self:
+        """Where batches are made: ``"host"``, ``"device"``, or ``"auto"``.
+
+        On the device, pictures in memory are copied there once, and many steps run as one call.
+        ``"auto"`` does so on a GPU that has room for them, if all transforms are geometric.
+        """
+        if name not in PIPELINES:
+            fail(ValueError, "pipeline", name, f"one of {', '.join(PIPELINES)}")
+        return self._note("pipeline", pipeline=name)
 
     # -- how it is validated ----------------------------------------------------------------------
 

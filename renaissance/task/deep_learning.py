@@ -19,6 +19,7 @@ from renaissance.task.device import on_device
 from renaissance.task.interrupt import StopOnInterrupt, TrainingInterrupted
 from renaissance.task.metrics import EpochRecord, TrainingResult
 from renaissance.task.options import CompileInfo
+from renaissance.task.placement import place
 from renaissance.task.progress import Display, summary
 from renaissance.task.run_directory import RunDirectory, check_run_name
 from renaissance.task.source import BatchSource, LoaderMaker, check_source, make_loaders
@@ -120,8 +121,9 @@ class DeepLearningTask(OptionChain):
         record = self._settings.record
         if self._maker is not None:
             self._train, self._val = make_loaders(self._maker, record)
-        with on_device(record):
-            built = build(self.options, record, self._train, self._val)
+        with on_device(record) as device:
+            sources = place(self._train, self._val, self.options, device)
+            built = build(self.options, record, *sources)
         super().finalize_memory()
         self._settings.lock(f"task {self.name!r}")
         self._build = built

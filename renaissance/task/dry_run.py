@@ -13,7 +13,8 @@ from renaissance.core.settings import GlobalSettings
 from renaissance.core.types import Shape
 from renaissance.program import Program
 from renaissance.task.evaluation import Evaluator
-from renaissance.task.source import BatchSource, picture_dtype
+from renaissance.task.source import BatchSource, StackedSource
+from renaissance.task.steps import TrainingCall, train_on, training_calls
 
 
 class BlankRun(NamedTuple):
@@ -35,6 +36,8 @@ def blank_runs(
     train: BatchSource,
     val: BatchSource | None = None,
     evaluator: Evaluator | None = None,
+    *,
+    stacked: bool = True,
 ) -> Iterator[BlankRun]:
     """Run each training and validation shape once; the state is thrown away.
 
@@ -44,27 +47,29 @@ def blank_runs(
         train: For the type of the pictures.
         val: Likewise; None: no validation.
         evaluator: Validates the program.
+        stacked: Whether the run takes stacks of batches where the source has them.
     """
     state = program.init(settings.seed)
-    for shape in program.config.shapes(training=True):
-        batch = blank_batch(shape, train)
+    for source in (train, val):
+        if isinstance(source, StackedSource):
+            source.warm_up()
+    for call in training_calls(program, train, stacked=stacked):
+        batch = call.blank(train)
         started = time.perf_counter()
-        state, metrics = program.train_step(state, batch)
+        state, metrics = train_on(program, state, batch)
         jax.block_until_ready(state)
         seconds = time.perf_counter() - started
-        yield BlankRun("train step", Shape(*shape), float(metrics["loss"]), seconds)
+        loss = float(np.ravel(metrics["loss"])[0])
+        name = "train step" if call.steps == 1 else f"{call.steps} train steps"
+        yield BlankRun(name, call.shape, loss, seconds)
     if val is None or evaluator is None:
         return
     for ema in (False,) if program.config.ema is None else (False, True):
         for shape in program.config.shapes(training=False):
             started = time.perf_counter()
-            scores = evaluator.scores(state, [blank_batch(shape, val)], ema=ema)
+            blank = TrainingCall(1, Shape(*shape)).blank(val)
+            scores = evaluator.scores(state, [blank], ema=ema)
             seconds = time.perf_counter() - started
             name = "validation, EMA" if ema else "validation"
             assert scores is not None  # nobody was asked whether to stop
             yield BlankRun(name, Shape(*shape), scores.loss, seconds)
-
-
-def blank_batch(shape: tuple[int, ...], source: BatchSource) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of zeros with labels 0, of the type the source's batches have."""
-    return np.zeros(shape, picture_dtype(source)), np.zeros(shape[:1], np.int32)

@@ -17,6 +17,7 @@ from renaissance.graph.blueprint import BluePrint
 
 DEFAULT_EMA_DECAY = 0.999
 METRICS = ("loss", "top1", "top5")
+PIPELINES = ("auto", "host", "device")
 
 
 class CompileInfo(Flag):
@@ -88,6 +89,7 @@ class TrainingOptions:
     best_path: Path | None = None
     resume_from: Path | None = None
     lowering: str = "auto"
+    pipeline: str = "auto"
 
     @property
     def effective_ema_decay(self) -> float | None:

@@ -94,6 +94,28 @@ def picture_dtype(source: BatchSource) -> np.dtype:
     return np.dtype(getattr(getattr(source, "preparation", source), "dtype", np.float32))
 
 
+@runtime_checkable
+class StackedSource(BatchSource, Protocol):
+    """A source that also gives many batches at once, for one call that trains on all of them.
+
+    :class:`renaissance.data.device_loader.DeviceLoader` is one.
+
+    Attributes:
+        stack_sizes: Batches in each stack of an epoch, in order.
+    """
+
+    @property
+    def stack_sizes(self) -> tuple[int, ...]: ...
+
+    def stacks(self, epoch: int) -> Iterator[tuple[Any, Any]]:
+        """The batches of an epoch, stacked along a leading axis where there are several."""
+        ...
+
+    def warm_up(self) -> None:
+        """Compile what makes the batches."""
+        ...
+
+
 def last_batch_size(source: BatchSource) -> int:
     """Samples of the last batch of an epoch, smaller than the others if it is not full."""
     rest = len(source.dataset) - (len(source) - 1) * source.batch_size

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import numpy as np
 
 from renaissance.core.settings import GlobalSettings
 from renaissance.core.types import Region
@@ -24,7 +25,8 @@ from renaissance.task.options import TrainingOptions
 from renaissance.task.progress import Display, EpochTable
 from renaissance.task.resolution import shrink
 from renaissance.task.run_directory import RunDirectory
-from renaissance.task.source import BatchSource
+from renaissance.task.source import BatchSource, StackedSource
+from renaissance.task.steps import steps_in, train_on
 
 # Steps in flight: the host prepares the next batches while the device works, but never so many that
 # Ctrl-C or the bar would lag behind.
@@ -137,17 +139,19 @@ class Training:
         steps = 0
         self.display.open_bar(f"epoch {epoch}/{self.options.total_epochs}", total)
         started = time.perf_counter()
-        for images, labels in self._batches(epoch):
-            state, metrics = program.train_step(state, (images, labels))
-            steps += 1
-            self.steps_run += 1
+        for batch in self._batches(epoch):
+            state, metrics = train_on(program, state, batch)
+            taken = steps_in(batch)
+            steps += taken
+            check_due = self.steps_run % _PROGRESS_CHECK + taken >= _PROGRESS_CHECK
+            self.steps_run += taken
             # what the device still owes, without fetching it
             in_flight.append(getattr(metrics, "array", metrics))
             if len(in_flight) > _AHEAD:
                 jax.block_until_ready(in_flight.popleft())
-            if self.steps_run % _PROGRESS_CHECK == 0:
+            if check_due and steps < total:
                 program.check_progress(state)
-            self.display.advance()
+            self.display.advance(taken)
             if stop.requested:
                 break
         jax.block_until_ready(state)
@@ -163,14 +167,17 @@ class Training:
             "train_loss": means["loss"],
             "train_top1": means["top1"],
             "train_top5": means["top5"],
-            "lr": float(metrics["lr"]),
+            "lr": float(np.ravel(metrics["lr"])[-1]),
             "images_per_second": self._samples(steps) / seconds,
             "skipped_steps": _skipped(state) - skipped_before,
             "complete": steps == total,
         }
 
     def _batches(self, epoch: int) -> Iterator[tuple[Any, Any]]:
-        """The epoch's batches, made smaller where the resolution is still the begin's."""
+        """The epoch's batches or stacks, made smaller where the resolution is still the begin's."""
+        if isinstance(self.train, StackedSource) and self.options.progressive is None:
+            yield from self.train.stacks(epoch - 1)
+            return
         small = self.options.begins_small(epoch)
         progressive, sides = self.options.progressive, self.settings.train_resolution
         for index, (images, labels) in enumerate(self.train.batches(epoch - 1)):

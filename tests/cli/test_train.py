@@ -177,6 +177,15 @@ def test_validation_batches_are_nearly_equal(samples, limit, expected):
     assert even_batch(samples, limit) == expected
 
 
+def test_the_pipeline_of_the_device_trains_to_the_same_hash(capsys):
+    found = []
+    for pipeline in ("host", "device"):
+        arguments = ["--augment", "--epochs", "2", "--no-files", "--pipeline", pipeline]
+        assert main(["train", "digits", *arguments]) == 0
+        found.append(digest(capsys.readouterr().out))
+    assert found[0] == found[1]
+
+
 # -- wrong input ----------------------------------------------------------------------------------
 
 
