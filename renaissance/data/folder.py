@@ -154,10 +154,27 @@ def read_members(path: Path, wanted: str | None) -> tuple[dict[str, bytes], list
     except FormatError:
         raise
     except Exception as error:  # on damaged archives tarfile raises nearly anything
+        if not begins_like_tar(path):
+            raise FormatError(
+                f"{path}: not a file of a known format; expected a DTS file or a tar of class "
+                "folders (.tar, .tar.gz, .tar.xz, ...), or a directory with a data set"
+            ) from error
         raise FormatError(f"{path}: damaged tar archive ({error})") from error
     if not prefixes:
         raise FormatError(f"{path}: no .jpg, .jpeg or .png in it")
     return members, sorted(prefixes)
+
+
+def begins_like_tar(path: Path) -> bool:
+    """Whether a file's first entry is a tar's, or its first bytes those of a compressed file."""
+    with open(path, "rb") as file:
+        magic = file.read(6)
+    if magic.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")):
+        return True
+    try:
+        return tarfile.is_tarfile(path)
+    except Exception:  # as above
+        return False
 
 
 def read_member(stream, size: int) -> bytes:  # type: ignore[no-untyped-def]

@@ -145,11 +145,13 @@ def test_text_that_is_no_transform(text: str, message: str) -> None:
     [
         (["info", "/nowhere"], "/nowhere: no such file or directory"),
         (["info", "."], "holds nothing known"),
+        (["info", "notes"], "notes: not a file of a known format; expected a DTS file or a tar"),
         (["show", "MNIST", "x.png", "--transforms", "RandomCrop(99)"], "99x99 pixels"),
     ],
 )
 def test_what_goes_wrong_is_one_sentence(arguments, message, mnist, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").write_text("no pictures here")
     arguments = [str(mnist) if a == "MNIST" else a for a in arguments]
     assert main(["data", *arguments]) == 2
     told = capsys.readouterr().err
