@@ -148,6 +148,14 @@ def test_permutation_holds_each_sample_once(n: int) -> None:
     assert sorted(order.tolist()) == list(range(n))
 
 
+def test_equal_keys_of_a_permutation_keep_the_order_of_indices(monkeypatch) -> None:
+    keys = np.random.default_rng(0).integers(0, 3, 2000, np.uint32)
+    monkeypatch.setattr(philox, "random_words", lambda *args, **place: keys)
+    wide = keys[0::2] + (keys[1::2].astype(np.uint64) << np.uint64(32))
+    expected = np.argsort(wide, kind="stable")
+    np.testing.assert_array_equal(philox.permutation(1000, 1, 0), expected)
+
+
 def test_permutation_sorts_by_64_bit_keys() -> None:
     words = [
         w for i in range(25) for w in scalar_philox((i, 0, philox.PERMUTATION_OPERATION, 6), 3)
