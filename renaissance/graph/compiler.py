@@ -29,8 +29,10 @@ from renaissance.graph.memory_plan import (
     Requirement,
     Slot,
     VariantShapes,
+    invite,
     lay_out,
     lifetimes,
+    moved_slots,
     persistent_requirements,
     size_slots,
 )
@@ -97,6 +99,7 @@ class Compiler:
         """
         variants = infer_variant_shapes(self.plan, self.options)
         slots, passes = size_tensors(self.plan, self.options, variants)
+        slots, passes = share_features(slots, passes)
         memory = plan_memory(self.options, slots, passes)
         graph = build_graph(self.options, slots, passes)
         atlas = share_variants(self.options, graph)
@@ -169,6 +172,17 @@ def _range_scratch(options: CompileOptions, present: set[Region]) -> list[Requir
 # -- phase 3 --------------------------------------------------------------------------------------
 
 
+def share_features(slots: dict[Ref, Slot], passes: Graphs) -> tuple[dict[Ref, Slot], Graphs]:
+    """Phase 3 begins by moving large gradients to where features have died."""
+    moved = invite(slots, _training_stages(passes))
+
+    def renamed(ref: Ref) -> Ref:
+        return moved.get(ref, ref)
+
+    graphs = {i: SubGraph(i, tuple(mapped(graph.nodes, renamed))) for i, graph in passes.items()}
+    return moved_slots(slots, moved), graphs
+
+
 def plan_memory(
     options: CompileOptions, slots: dict[Ref, Slot], passes: Graphs
 ) -> tuple[MemoryPlan, ...]:
@@ -184,10 +198,14 @@ def plan_memory(
     return tuple(plans[options.shape_id(variant)] for variant in Variant)
 
 
+def _training_stages(passes: Graphs) -> list[tuple[Node, ...]]:
+    order = (GraphId.FIRST_LAYER_FWD_A, GraphId.DEEP_FWD_BWD, GraphId.FIRST_LAYER_BWD_A)
+    return [*chain.from_iterable(passes[i].stages for i in order)]
+
+
 def _lay_out(slots: dict[Ref, Slot], passes: Graphs) -> Layout:
     """Training's tensors live before inference's: the two never run at once and share all bytes."""
-    order = (GraphId.FIRST_LAYER_FWD_A, GraphId.DEEP_FWD_BWD, GraphId.FIRST_LAYER_BWD_A)
-    stages = [*chain.from_iterable(passes[i].stages for i in order)]
+    stages = _training_stages(passes)
     between = len(stages)
     stages += [(), *passes[GraphId.INF_MAIN_A].stages]
     lives = lifetimes(stages)

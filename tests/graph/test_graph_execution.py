@@ -193,6 +193,22 @@ def test_the_planned_bytes_hold_under_amp(name, fuse):
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("amp", [False, True])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_in_the_bytes_of_dead_features_are_the_same(name, amp, monkeypatch):
+    monkeypatch.setattr("renaissance.graph.memory_plan.guests.SMALLEST_GUEST", 1)
+    result = compiled(NETWORKS[name], SHAPE, amp=amp)
+    result.memory[Variant.TRAIN_BASE].validate()
+    reference, planned = exact(result), Planned(result.memory[Variant.TRAIN_BASE])
+    fill(result, planned)
+    assert train(result, planned) == pytest.approx(train(result, reference), rel=2e-2)
+    expected = gradients(result, reference)
+    for weight, gradient in gradients(result, planned).items():
+        assert np.isfinite(gradient).all()
+        if not amp:
+            assert_within(gradient, expected[weight], 2e-4, weight)
+
+
 def test_both_input_slots_give_the_same_step():
     result = compiled(NETWORKS["input_twice"], SHAPE)
     memories = [exact(result), exact(result)]

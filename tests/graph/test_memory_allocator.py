@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from renaissance.graph.memory_plan.allocator import (
     HoleList,
     best_fit,
+    fitting_guests,
     in_a_row,
     live_bytes,
     rotating_slots,
@@ -72,6 +73,25 @@ def test_best_fit_takes_the_smallest_hole_that_is_large_enough():
     assert allocation.offsets["wall2"] == 0  # in what wide left
     assert allocation.offsets["late"] == 256  # exactly the rest of it
     assert allocation.nbytes == 768 + 256 + 512
+
+
+@given(tensors, tensors)
+def test_guests_lie_in_holes_and_cost_no_byte(residents, guests):
+    sizes, lifetimes = split([*residents, *guests])
+    home = {key: sizes[key] for key in range(len(residents))}
+    found = fitting_guests(home, {k: n for k, n in sizes.items() if k not in home}, lifetimes)
+    assert not set(found) & set(home)
+    together = best_fit({k: n for k, n in sizes.items() if k in home or k in found}, lifetimes)
+    assert together.nbytes <= live_bytes(sizes, lifetimes) + best_fit(home, lifetimes).nbytes
+    assert together.nbytes <= sum(home.values())
+
+
+def test_a_guest_takes_the_bytes_of_the_dead_and_one_too_large_stays_out():
+    home, guests = {"a": 1024, "b": 512}, {"fits": 1024, "late": 512, "large": 1536, "early": 256}
+    lifetimes = {"a": Lifetime(0, 1), "b": Lifetime(0, 9), "early": Lifetime(1, 1)}
+    lifetimes |= {"fits": Lifetime(2, 3), "late": Lifetime(4, 5), "large": Lifetime(6, 7)}
+    assert fitting_guests(home, guests, lifetimes) == ["fits", "late"]
+    assert best_fit({**home, "fits": 1024, "late": 512}, lifetimes).nbytes == 1536
 
 
 def test_a_hole_at_the_top_is_grown_into():

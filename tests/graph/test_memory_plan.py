@@ -286,6 +286,16 @@ def test_the_report_lies_between_the_bytes_alive_and_the_sum_of_all_tensors(name
     assert slots.live_bytes <= slots.nbytes <= 1.5 * slots.live_bytes
 
 
+@pytest.mark.parametrize("name", ["vgg16_bn", "resnet50", "mobilenet_v2"])
+def test_large_gradients_lie_where_features_are_dead(name):
+    plan = compiled(by_name(name).layer, (224, 224, 3), 256, amp=True).memory[0]
+    plan.validate()
+    features, slots = plan.region(Region.F_FEATURE_FP16), plan.region(Region.F_GRAD_SLOT_FP16)
+    guests = [t for t in plan.tensors_in(features.region) if ".dy" in t.name]
+    assert guests and sum(t.slot_bytes for t in guests) > 20 * slots.nbytes
+    assert features.nbytes == features.live_bytes, "the region did not grow for them"
+
+
 def test_offsets_pass_2_to_the_31():
     result = compiled(by_name("resnet50").layer, (224, 224, 3), 256)
     plan = result.memory[0]

@@ -1,5 +1,6 @@
 """The memory plan: 68 regions in four banks, every tensor of every variant at a fixed offset."""
 
+from renaissance.graph.memory_plan.guests import invite, moved_slots
 from renaissance.graph.memory_plan.layout import Layout, RegionSpan, lay_out
 from renaissance.graph.memory_plan.lifetime import REUSED_REGIONS, Lifetime, lifetimes
 from renaissance.graph.memory_plan.persistent import ALIGNMENT, persistent_requirements, roles
@@ -22,8 +23,10 @@ __all__ = [
     "Scope",
     "Slot",
     "VariantShapes",
+    "invite",
     "lay_out",
     "lifetimes",
+    "moved_slots",
     "persistent_requirements",
     "roles",
     "size_slots",

@@ -1,6 +1,6 @@
-"""Two ways to share bytes between tensors that do not live at the same time.
+"""Ways to share bytes between tensors that do not live at the same time.
 
-Both go through the tensors once, in order of birth, and are told sizes that are multiples of the
+All go through the tensors once, in order of birth, and are told sizes that are multiples of the
 alignment; the offsets they return are relative to the region.
 """
 
@@ -63,6 +63,11 @@ class HoleList:
             self.begins[best] += nbytes
         return offset
 
+    def fits(self, nbytes: int) -> bool:
+        """Whether some hole is large enough."""
+        pairs = zip(self.begins, self.ends, strict=True)
+        return any(end - begin >= nbytes for begin, end in pairs)
+
     def give(self, offset: int, nbytes: int) -> None:
         """Return a range, joined with the holes beside it."""
         end = offset + nbytes
@@ -79,12 +84,32 @@ class HoleList:
 
 def best_fit(sizes: Mapping[Key, int], lives: Mapping[Key, Lifetime]) -> Allocation:
     """Place each tensor, at its birth, into the smallest hole left by dead ones."""
+    return _best_fit(sizes, lives, frozenset())
+
+
+def fitting_guests(
+    residents: Mapping[Key, int], guests: Mapping[Key, int], lives: Mapping[Key, Lifetime]
+) -> list[Key]:
+    """The guests that find a hole at their birth, while :func:`best_fit` places the residents.
+
+    Placed together with these, the residents need no byte more.
+    """
+    placed = _best_fit({**residents, **guests}, lives, frozenset(guests)).offsets
+    return [key for key in guests if key in placed]
+
+
+def _best_fit(
+    sizes: Mapping[Key, int], lives: Mapping[Key, Lifetime], guests: frozenset[Key]
+) -> Allocation:
+    """Guests are left out where the top would have to grow for them."""
     holes, offsets = HoleList(), {}
     dying: list[tuple[int, int, int]] = []
     for key in sorted(sizes, key=lambda k: (lives[k].begin, -sizes[k])):
         while dying and dying[0][0] < lives[key].begin:
             _, offset, nbytes = heappop(dying)
             holes.give(offset, nbytes)
+        if key in guests and not holes.fits(sizes[key]):
+            continue
         offsets[key] = holes.take(sizes[key])
         heappush(dying, (lives[key].end, offsets[key], sizes[key]))
     return Allocation(offsets, holes.top)
