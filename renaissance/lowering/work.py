@@ -49,8 +49,9 @@ def work_of(call: InPlaceCall) -> Work:
     return Work(nbytes + (more(call) if more else 0), flops(call) if flops else 0)
 
 
-# Operands that are not moved exactly once, by position in the operation's record (csrc; -1 the last): 2 where a
-# tensor is read and written, or read twice; 0 for workspaces and tables of which little is read.
+# Operands not moved exactly once, by position in the operation's record (csrc), -1 the last:
+# 2 where a tensor is read and written, or read twice; 0 for workspaces and tables that are hardly
+# read.
 _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.SOFTMAX_CROSS_ENTROPY: {9: 0},
     targets.CHECK_AND_UNSCALE: {0: 2},

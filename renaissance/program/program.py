@@ -114,6 +114,16 @@ class Program:
     def train_step(self, state: ArrayState, batch: Batch) -> tuple[ArrayState, Metrics]:
         """One step of training; ``state`` is donated.
 
+        A call costs the host what JAX takes to launch an executable and a few microseconds: there
+        is nothing per tensor of the state, and no array operation outside the executable.
+
+        A batch on the device is taken where it lies: with four addresses in turn the executable is
+        as fast as with one (``benchmarks/dispatch.py``), so there is no fixed slot outside the
+        banks. One on the host is copied by the call;
+        :class:`~renaissance.data.transfer.TransferStation` copies it ahead of the call instead.
+        Every step needs the state of the step before, so batches are consumed in the order of the
+        calls, and no sequence number is needed to prove it.
+
         Args:
             state: From :meth:`init` or an earlier step.
             batch: (images, labels): (N, H, W, C) normalised floats and (N,) integers.
@@ -126,32 +136,52 @@ class Program:
             ValueError: a shape the program was not compiled for, or a state already given up.
         """
         images, labels = self._check_batch(batch, self._shapes[True])
-        state.check_alive()
-        return self.backend.train_step(state, images, labels)
+        try:
+            return self.backend.train_step(state, images, labels)
+        except (RuntimeError, ValueError) as error:
+            _name_dead_leaf(state, error)
+            raise
 
-    def train_steps(self, state: ArrayState, batches: Batch) -> tuple[ArrayState, Metrics]:
-        """Several steps as one executable.
+    def train_steps(
+        self,
+        state: ArrayState,
+        batches: Batch,
+        indices: Any = None,
+        *,
+        values: Any = None,
+    ) -> tuple[ArrayState, Metrics]:
+        """Several steps as one executable: on stacked batches, or on rows of a data set.
 
         Args:
             state: As in :meth:`train_step`, donated.
-            batches: Stacked (images, labels): (S, N, H, W, C) and (S, N).
+            batches: Stacked (images, labels): (S, N, H, W, C) and (S, N). With ``indices`` a data
+                set: (M, H, W, C) and (M,), best already on the device.
+            indices: (S, N) integers: the rows of the data set that each batch takes. Those out of
+                range are not noticed once they are on the device.
+            values: (256,) floats, what the bytes of uint8 images stand for, such as
+                ``(numpy.arange(256) / 255 - mean) / std``; only with ``indices``.
 
         Returns:
             The new state and metrics with a leading axis S.
+
+        Raises:
+            ValueError: a shape the program was not compiled for, a row that the data set does not
+                have, or a state already given up.
+            TypeError: bytes without ``values``, or ``values`` for other images.
         """
         images, labels = batches
-        if np.ndim(images) != 5 or np.ndim(labels) != 2 or len(images) != len(labels):
-            fail(
-                ValueError,
-                "shapes of batches",
-                (np.shape(images), np.shape(labels)),
-                "(S, N, H, W, C) and (S, N)",
-            )
-        self._check_shapes(np.shape(images)[1:], np.shape(labels)[1:], self._shapes[True])
+        if indices is None and values is None:
+            self._check_stacks(images, labels)
+            rest: tuple[Any, ...] = ()
+        else:
+            check_rows(images, labels, indices, values)
+            shape = (np.shape(indices)[1], *np.shape(images)[1:])
+            self._check_shapes(shape, shape[:1], self._shapes[True])
+            rest = (indices, values)
         if isinstance(labels, np.ndarray):
             check_labels(labels.reshape(-1), self.plan.num_classes)
         state.check_alive()
-        return self.backend.train_steps(state, images, labels)
+        return self.backend.train_steps(state, images, labels, *rest)
 
     def clear_metrics(self, state: ArrayState) -> ArrayState:
         """The state with the epoch's sums at zero; ``state`` is donated."""
@@ -281,6 +311,12 @@ class Program:
             check_labels(labels, self.plan.num_classes)
         return batch
 
+    def _check_stacks(self, images: Any, labels: Any) -> None:
+        if np.ndim(images) != 5 or np.ndim(labels) != 2 or len(images) != len(labels):
+            found = (np.shape(images), np.shape(labels))
+            fail(ValueError, "shapes of batches", found, "(S, N, H, W, C) and (S, N)")
+        self._check_shapes(np.shape(images)[1:], np.shape(labels)[1:], self._shapes[True])
+
     @staticmethod
     def _check_shapes(
         images: tuple[int, ...], labels: tuple[int, ...], shapes: tuple[ShapeId, ...]
@@ -299,6 +335,15 @@ class Program:
         )
 
 
+def _name_dead_leaf(state: ArrayState, error: Exception) -> None:
+    """Say which leaf was given up, where a call failed because one was.
+
+    Looking at every leaf before every call would cost more than all other checks together.
+    """
+    if "deleted" in str(error) or "donated" in str(error):
+        state.check_alive()
+
+
 def check_labels(labels: np.ndarray, classes: int) -> None:
     """Refuse labels outside the classes, while they are still on the host.
 
@@ -309,6 +354,29 @@ def check_labels(labels: np.ndarray, classes: int) -> None:
     if wrong.size:
         row = int(wrong[0])
         fail(ValueError, f"label at row {row}", int(labels[row]), f"a class in [0, {classes - 1}]")
+
+
+def check_rows(images: Any, labels: Any, indices: Any, values: Any) -> None:
+    """Refuse a data set and rows of it that do not belong together.
+
+    Raises:
+        ValueError: a shape does not fit, or a row on the host is out of range.
+        TypeError: bytes without values, or values for images that are not bytes.
+    """
+    if np.ndim(images) != 4 or np.shape(labels) != np.shape(images)[:1]:
+        found = (np.shape(images), np.shape(labels))
+        fail(ValueError, "shapes of a data set", found, "(M, H, W, C) and (M,)")
+    if np.ndim(indices) != 2:
+        fail(ValueError, "shape of indices", np.shape(indices), "(S, N)")
+    if isinstance(indices, np.ndarray):
+        wrong = indices[(indices < 0) | (indices >= len(labels))]
+        if wrong.size:
+            fail(ValueError, "row in indices", int(wrong[0]), f"one in [0, {len(labels) - 1}]")
+    kind = str(images.dtype)
+    if (kind == "uint8") != (values is not None):
+        fail(TypeError, f"values for {kind} images", values, "256 of them for uint8 and only there")
+    if values is not None and np.shape(values) != (256,):
+        fail(ValueError, "shape of values", np.shape(values), "(256,)")
 
 
 def seed_of(seed: int | jax.Array) -> int:

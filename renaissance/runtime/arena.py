@@ -171,8 +171,14 @@ class BankState:
         children = [(jax.tree_util.GetAttrKey(b.value), array) for b, array in self.banks.items()]
         return children, (self.arena, tuple(self.banks))
 
+    def tree_flatten(self) -> tuple[list[Any], Any]:
+        """Leaves without keys: the path of every call."""
+        return list(self.banks.values()), (self.arena, tuple(self.banks))
+
     @classmethod
     def tree_unflatten(cls, auxiliary: tuple[Arena, tuple[Bank, ...]], children: Any) -> BankState:
         """Inverse of :meth:`tree_flatten_with_keys`."""
-        arena, names = auxiliary
-        return cls(arena, dict(zip(names, children, strict=True)))
+        state = object.__new__(cls)
+        state.arena, names = auxiliary
+        state.banks = dict(zip(names, children, strict=True))
+        return state
