@@ -36,10 +36,9 @@ class Arguments(ctypes.Structure):
                 "clean_steps",
                 "overflow_run",
                 "nan_flag",
-                "result",
-                "accumulated",
             )
         ]
+        + [(n, ctypes.c_longlong * 4) for n in ("result", "accumulated")]
         + [(n, ctypes.c_int) for n in ("steps", "table_length", "growth_interval")]
         + [
             (n, ctypes.c_float)
@@ -125,7 +124,7 @@ def build(
         "INPUT_SLAB": slab,
         "ACTIVATION": activation,
         "RULE": rule,
-        "INPUT_UINT8": int(uint8),
+        "INPUT": 2 if uint8 else 1,
         "CLIP": clip,
         "TRACE": trace,
     }
@@ -224,10 +223,9 @@ class Mlp:
         a.lr_table = place("lr_table", (len(lr_table),), np.float32)
         for name in ("applied_steps", "skipped_steps", "clean_steps", "overflow_run", "nan_flag"):
             setattr(a, name, place(name, (1,), np.int32))
-        a.result, a.accumulated = (
-            place("result", (4,), np.float32),
-            place("accumulated", (4,), np.float32),
-        )
+        for name in ("result", "accumulated"):
+            at = place(name, (4,), np.float32)
+            getattr(a, name)[:] = [at + 4 * i for i in range(4)]
         bank = np.zeros(size, np.uint8)
         self.size = size
 
@@ -249,7 +247,7 @@ class Mlp:
         a.indices = driver.allocate(indices.astype(np.int32)) if indices is not None else 0
         self.history_rows = history
         self.history_pointer = a.history = driver.allocate(
-            np.full((history, 4), np.nan, np.float32)
+            np.full((history, 8), np.nan, np.float32)
         )
         self.trace_pointer = driver.allocate(np.zeros((self.blocks, 64), np.int64))
         a.trace = self.trace_pointer if trace else 0
@@ -298,8 +296,8 @@ class Mlp:
         )
 
     def history(self, steps):
-        raw = self.driver.download(self.history_pointer, steps * 16)
-        return np.frombuffer(raw, np.float32).reshape(steps, 4)
+        raw = self.driver.download(self.history_pointer, steps * 32)
+        return np.frombuffer(raw, np.float32).reshape(steps, 8)[:, :4]
 
     def trace(self):
         raw = self.driver.download(self.trace_pointer, self.blocks * 512)

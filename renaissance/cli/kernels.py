@@ -13,6 +13,8 @@ from typing import Any
 from renaissance.core.types import Variant
 from renaissance.lowering.fused import inference_pass, train_pass
 from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.fused_persistent import persistent_call, reasons_against
+from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, launches_of
 from renaissance.runtime.compile_cache import CompileCache
 from renaissance.runtime.kernels import CompiledKernel, KernelCompiler
@@ -58,10 +60,11 @@ def run(options: argparse.Namespace) -> int:
         for architecture in options.arch or [DEFAULT_ARCHITECTURE]:
             compiler = KernelCompiler(architecture, cache)
             version = "{}.{}".format(*compiler.compiler.version)
-            print(f"{architecture}, NVRTC {version}: {len(planned)} kernels")
+            fitting = [p for p in planned if p.kernel.architecture in ("", architecture)]
+            print(f"{architecture}, NVRTC {version}: {len(fitting)} kernels")
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                compiled = list(pool.map(compiler.compile, [p.kernel for p in planned]))
-            for line in table(planned, compiled):
+                compiled = list(pool.map(compiler.compile, [p.kernel for p in fitting]))
+            for line in table(fitting, compiled):
                 print(line)
     return 0
 
@@ -74,7 +77,11 @@ def representative_launches() -> Iterator[PlannedLaunch]:
         train = train_pass(program.graph, Scene(program.memory, recipe), simplified=simplified)
         validation = Scene(program.graph.memory[Variant.VAL_BASE], recipe)
         infer = inference_pass(program.graph, validation, ema=recipe.ema is not None)
-        for call in (*train.calls, *infer.calls):
+        scene = Scene(program.memory, recipe)
+        many: list[InPlaceCall] = []
+        if simplified and not reasons_against(scene, train.calls):
+            many.append(persistent_call(scene, train.calls, 100, "float32", indexed=False))
+        for call in (*train.calls, *infer.calls, *many):
             if not call.target.cuda:
                 continue
             for launch in launches_of(call):
@@ -165,5 +172,5 @@ def table(planned: list[PlannedLaunch], compiled: list[CompiledKernel]) -> Itera
         yield f"{kernel.kernel.name:30s} {numbers}  {constants}".rstrip()
 
 
-def _order(pair: tuple[PlannedLaunch, CompiledKernel]) -> tuple[str, tuple[tuple[str, int], ...]]:
+def _order(pair: tuple[PlannedLaunch, CompiledKernel]) -> tuple[Any, ...]:
     return pair[1].kernel.name, pair[1].kernel.constants

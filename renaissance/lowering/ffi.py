@@ -94,7 +94,7 @@ def functional(
         at += [len(inputs) + len(results), 0]
         results.append(jax.ShapeDtypeStruct(operand.shape, operand.dtype))
     call = jax.ffi.ffi_call(target.name, tuple(results), input_output_aliases=aliases)
-    return call(*inputs, **_encoded(at, False, launches, attributes))
+    return call(*inputs, **_encoded(at, 0, launches, attributes))
 
 
 def in_place(
@@ -104,6 +104,7 @@ def in_place(
     attributes: Mapping[str, Any],
     launches: Sequence[Launch] = (),
     outside: Sequence[jax.Array] = (),
+    workspaces: Sequence[int] = (),
 ) -> tuple[jax.Array, ...]:
     """Call an operation on tensors inside banks.
 
@@ -114,6 +115,8 @@ def in_place(
         attributes: Sizes (int) and constants (float), by the record's names.
         launches: Its kernels, for CUDA.
         outside: Arrays from outside the banks, read only; they count on after the banks.
+        workspaces: Sizes in bytes of memory the call needs while it runs; they count on after
+            the banks' results, which come after ``outside``.
 
     Returns:
         The banks after the operation, in order.
@@ -121,8 +124,10 @@ def in_place(
     at = [n for o in operands for n in ((-1, 0) if o is None else (o.bank, o.offset))]
     results = tuple(jax.ShapeDtypeStruct(bank.shape, bank.dtype) for bank in banks)
     aliases = {index: index for index in range(len(banks))}
-    call = jax.ffi.ffi_call(target.name, results, input_output_aliases=aliases)
-    return tuple(call(*banks, *outside, **_encoded(at, True, launches, attributes)))
+    memory = tuple(jax.ShapeDtypeStruct((size,), np.uint8) for size in workspaces)
+    call = jax.ffi.ffi_call(target.name, (*results, *memory), input_output_aliases=aliases)
+    encoded = _encoded(at, len(banks), launches, attributes)
+    return tuple(call(*banks, *outside, **encoded))[: len(banks)]
 
 
 def _is_input(operand: Any) -> bool:
@@ -130,7 +135,7 @@ def _is_input(operand: Any) -> bool:
 
 
 def _encoded(
-    at: list[int], in_place: bool, launches: Sequence[Launch], attributes: Mapping[str, Any]
+    at: list[int], in_place: int, launches: Sequence[Launch], attributes: Mapping[str, Any]
 ) -> dict[str, Any]:
     encoded: dict[str, Any] = {name: _attribute(value) for name, value in attributes.items()}
     encoded["at"] = np.array(at, np.int64)

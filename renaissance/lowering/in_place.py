@@ -51,6 +51,20 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Workspace:
+    """Memory that a call needs only while it runs, and that no bank holds.
+
+    Attributes:
+        nbytes: How much.
+    """
+
+    nbytes: int
+
+
+Operand = Location | Argument | Workspace | None
+
+
+@dataclass(frozen=True, slots=True)
 class InPlaceCall:
     """An operation on tensors inside banks.
 
@@ -62,7 +76,7 @@ class InPlaceCall:
     """
 
     target: Target
-    operands: tuple[Location | Argument | None, ...]
+    operands: tuple[Operand, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     where: str = ""
 
@@ -125,7 +139,9 @@ def thread(
         given = tuple(dict.fromkeys(o for o in call.operands if isinstance(o, Argument)))
         written = tuple(a for a in given if a.written)
         read = tuple(a for a in given if not a.written)
-        order: tuple[Bank | Argument, ...] = (*touched, *written, *read)
+        spaces = tuple(o for o in call.operands if isinstance(o, Workspace))
+        results_of: tuple[Bank | Argument, ...] = (*touched, *written)
+        order: tuple[Bank | Operand, ...] = (*results_of, *read, *results_of, *spaces)
         results = ffi.in_place(
             call.target,
             [*(banks[bank] for bank in touched), *(arguments[a.name] for a in written)],
@@ -133,17 +149,16 @@ def thread(
             call.attributes,
             launches=plan_launches(call),
             outside=[arguments[a.name] for a in read],
+            workspaces=[space.nbytes for space in spaces],
         )
         banks.update(zip(touched, results, strict=False))
         arguments.update(zip((a.name for a in written), results[len(touched) :], strict=True))
     return banks, arguments
 
 
-def _place(
-    operand: Location | Argument | None, order: tuple[Bank | Argument, ...]
-) -> ffi.Place | None:
+def _place(operand: Operand, order: tuple[Bank | Operand, ...]) -> ffi.Place | None:
     if operand is None:
         return None
-    if isinstance(operand, Argument):
-        return ffi.Place(order.index(operand), 0)
-    return ffi.Place(order.index(operand.bank), operand.offset)
+    if isinstance(operand, Location):
+        return ffi.Place(order.index(operand.bank), operand.offset)
+    return ffi.Place(order.index(operand), 0)

@@ -43,12 +43,14 @@ class PlannedLaunch:
         grid: Blocks in x, y and z.
         threads: Threads of a block.
         shared_bytes: Dynamic shared memory of a block.
+        cluster: Blocks of a cluster; above 1, all blocks of the grid must run at once.
     """
 
     kernel: Kernel
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int = 0
+    cluster: int = 1
 
 
 Attributes = Mapping[str, Any]

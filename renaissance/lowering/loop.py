@@ -20,6 +20,8 @@ def train_steps(
     state: ArrayState,
     images: jax.Array,
     labels: jax.Array,
+    indices: jax.Array | None = None,
+    values: jax.Array | None = None,
 ) -> tuple[ArrayState, jax.Array]:
     """Several training steps as one loop on the device.
 
@@ -27,20 +29,38 @@ def train_steps(
         recipe: As in :func:`train_step`.
         order: Likewise.
         state: The state before.
-        images: (S, N, H, W, C).
-        labels: (S, N) int32.
+        images: (S, N, H, W, C); with ``indices`` a data set (M, H, W, C).
+        labels: (S, N) int32; with ``indices`` (M,).
+        indices: (S, N) int32, the rows of the data set that each batch takes.
+        values: (256,), what the bytes of ``images`` stand for.
 
     Returns:
         The state after, and metrics (S, 6).
     """
 
-    def body(carry: Any, batch: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+    def body(carry: Any, batch: Any) -> tuple[Any, jax.Array]:
+        if indices is not None:
+            batch = rows_of(images, labels, indices, values, batch)
         state, metrics = train_step(recipe, order, unpack(carry), *batch)
         return pack(state), metrics
 
     pack, unpack = scalar_packing(state)
-    carry, metrics = jax.lax.scan(body, pack(state), (images, labels))
+    over = (images, labels) if indices is None else jnp.arange(indices.shape[0])
+    carry, metrics = jax.lax.scan(body, pack(state), over)
     return unpack(carry), metrics
+
+
+def rows_of(
+    images: jax.Array,
+    labels: jax.Array,
+    indices: jax.Array,
+    values: jax.Array | None = None,
+    batch: jax.Array | int = 0,
+) -> tuple[jax.Array, jax.Array]:
+    """Batch number ``batch`` of a data set's rows; arguments as in :func:`train_steps`."""
+    rows = indices[batch]
+    taken = images[rows]
+    return taken if values is None else values[taken.astype(jnp.int32)], labels[rows]
 
 
 def scalar_packing(

@@ -28,12 +28,14 @@ class Kernel:
     Attributes:
         source: File in ``csrc/kernels``; it holds ``extern "C" __global__`` functions.
         name: The function's name.
-        constants: Macros defined for the compiler, sorted by name.
+        constants: Macros defined for the compiler, sorted by name; a string lists several numbers.
+        architecture: The only one it compiles for; empty for any.
     """
 
     source: str
     name: str
-    constants: tuple[tuple[str, int], ...] = ()
+    constants: tuple[tuple[str, int | str], ...] = ()
+    architecture: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ ADVANCE_COUNTERS = Target("rn_advance_counters")
 REPORT_METRICS = Target("rn_report_metrics")
 BEGIN_STEP = Target("rn_begin_step")
 END_STEP = Target("rn_end_step")
+MLP_TRAIN_STEPS = Target("rn_mlp_train_steps")
 CONV_FORWARD = Target("rn_conv_forward", cuda=False)
 CONV_BACKWARD_DATA = Target("rn_conv_backward_data", cuda=False)
 CONV_BACKWARD_WEIGHT = Target("rn_conv_backward_weight", cuda=False)

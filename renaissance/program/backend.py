@@ -29,7 +29,7 @@ def choose_backend(config: ProgramConfig, graph: CompiledGraph) -> Any:
     """
     if config.lowering == "xla":
         return XlaBackend(config, graph)
-    if config.lowering == "fused":
+    if config.lowering == "fused" or config.loop == "persistent":
         return _fused(config, graph)
     if jax.default_backend() != "gpu" or config.precision is not Precision.AMP:
         return XlaBackend(config, graph)

@@ -17,6 +17,7 @@ from renaissance.graph.blueprint import BluePrint
 from renaissance.graph.options import CompileOptions, ShapeId
 
 LOWERINGS = ("auto", "xla", "fused")
+LOOPS = ("auto", "chain", "persistent")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ class ProgramConfig:
     ema: float | None
     clip: Clip | None
     lowering: str
+    loop: str = "auto"
 
     def __post_init__(self) -> None:
         self.scheduler.check_run(self.steps_per_epoch, self.epochs)
@@ -50,6 +52,10 @@ class ProgramConfig:
             check_real("ema", self.ema, 0.0, 1.0, open_high=True)
         if self.lowering not in LOWERINGS:
             fail(ValueError, "lowering", self.lowering, f"one of {LOWERINGS}")
+        if self.loop not in LOOPS:
+            fail(ValueError, "loop", self.loop, f"one of {LOOPS}")
+        if self.loop == "persistent" and self.lowering == "xla":
+            fail(ValueError, "loop in the xla lowering", self.loop, "lowering='fused'")
 
     @property
     def amp(self) -> bool:

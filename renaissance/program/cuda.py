@@ -13,7 +13,7 @@ from renaissance.lowering.launches import PlannedLaunch, launches_of
 from renaissance.lowering.targets import Launch
 from renaissance.runtime import library
 from renaissance.runtime.compile_cache import CompileCache
-from renaissance.runtime.kernels import KernelCompiler, architecture_of, load
+from renaissance.runtime.kernels import KernelCompiler, Residency, architecture_of, load
 
 OLDEST_ARCHITECTURE = 80
 
@@ -63,7 +63,9 @@ class CudaKernels:
         """A planned launch with its kernel on the device."""
         if planned not in self._loaded:
             compiled = self.compiler.compile(planned.kernel)
-            load([(compiled, planned.shared_bytes)], self.ordinal)
+            clusters = planned.grid[0] // planned.cluster if planned.cluster > 1 else 0
+            takes = Residency(planned.threads, planned.shared_bytes, planned.cluster, clusters)
+            load([(compiled, takes)], self.ordinal)
             self._loaded[planned] = Launch(
                 compiled.number, planned.grid, planned.threads, planned.shared_bytes
             )

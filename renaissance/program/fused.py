@@ -19,11 +19,13 @@ from renaissance.lowering.fused import (
     train_pass,
 )
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
+from renaissance.lowering.fused_persistent import check_persistent
 from renaissance.lowering.in_place import PlanLaunches, no_launches, thread
 from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
 from renaissance.program.cuda import CudaKernels
+from renaissance.program.many_steps import ManySteps, Samples, dtype_of
 from renaissance.program.metrics import Metrics
 from renaissance.program.xla import XlaBackend, on_device
 from renaissance.runtime import library
@@ -63,6 +65,8 @@ class FusedBackend:
             fused = self._pass(variant, DType.FP32, kind)
             if isinstance(self.plan_launches, CudaKernels):
                 self.plan_launches.prepare(fused.calls)
+            if variant.is_training and config.loop == "persistent":
+                check_persistent(Scene(graph.memory[variant], self.recipe), fused.calls)
 
     def _arena(self) -> Arena:
         memory = self.graph.memory[Variant.TRAIN_BASE]
@@ -94,7 +98,7 @@ class FusedBackend:
         """One step through the executable of this shape."""
 
         def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
-            fused = self._pass(self._variant(images.shape, True), _dtype(images), "train")
+            fused = self._pass(self._variant(images.shape, True), dtype_of(images), "train")
             banks, table = fused.run(
                 state.banks,
                 empty_table(1),
@@ -108,23 +112,24 @@ class FusedBackend:
         after, table = self._run("train_step", step, self.adopt(state), images, labels)
         return after, Metrics(table, sums=True, one_step=True)
 
-    def train_steps(self, state: State, images: Any, labels: Any) -> tuple[BankState, Metrics]:
-        """Stacked steps through one executable with a loop inside."""
+    def train_steps(
+        self, state: State, images: Any, labels: Any, indices: Any = None, values: Any = None
+    ) -> tuple[BankState, Metrics]:
+        """Many steps through one executable; see :class:`Samples`."""
+        given = [on_device(images), on_device(labels, jnp.int32)]
+        given += [] if indices is None else [on_device(indices, jnp.int32)]
+        given += [] if values is None else [on_device(values)]
+        samples = Samples(*given)
+        memory = self.graph.memory[self._variant(samples.batch_shape, True)]
+        scene = Scene(memory, self.recipe, samples.dtype)
+        steps = ManySteps(self.config.loop, self.graph, scene, self.plan_launches)
 
-        def loop(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
-            fused = self._pass(self._variant(images.shape[1:], True), _dtype(images), "train")
+        def many(state: BankState, *arrays: jax.Array) -> tuple[BankState, jax.Array]:
+            banks, table = steps(state.banks, Samples(*arrays))
+            return BankState(state.arena, banks), table
 
-            def body(batch: jax.Array, carry: tuple[BankState, jax.Array]) -> Any:
-                state, table = carry
-                given = (state.banks, table, images, labels, batch, self.plan_launches)
-                banks, table = fused.run(*given)
-                return BankState(state.arena, banks), table
-
-            steps = images.shape[0]
-            state, table = jax.lax.fori_loop(0, steps, body, (state, empty_table(steps)))
-            return state, table
-
-        after, table = self._run("train_steps", loop, self.adopt(state), images, labels)
+        needs = lambda: steps.workspace  # noqa: E731  (known once the steps are traced)
+        after, table = self._run("train_steps", many, self.adopt(state), *given, workspace=needs)
         return after, Metrics(table, sums=True)
 
     def infer(
@@ -139,7 +144,7 @@ class FusedBackend:
 
         def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
             variant = self._variant(images.shape, False)
-            fused = self._pass(variant, _dtype(images), kind)
+            fused = self._pass(variant, dtype_of(images), kind)
             predicted = self.graph.memory[variant].tensor((Region.R_PREDICTED_LABEL, "label"))
             zero = jnp.zeros((), jnp.int32)
             banks, table = fused.run(
@@ -190,18 +195,25 @@ class FusedBackend:
             return train_pass(self.graph, scene)
         return inference_pass(self.graph, scene, ema=kind == "infer_ema")
 
-    def _run(self, name: str, function: Callable[..., Any], state: BankState, *batch: Any) -> Any:
+    def _run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        state: BankState,
+        *batch: Any,
+        workspace: Callable[[], int] = int,
+    ) -> Any:
         if batch:
-            batch = (on_device(batch[0]), on_device(batch[1], jnp.int32))
+            batch = (on_device(batch[0]), on_device(batch[1], jnp.int32), *batch[2:])
         shape = batch[0].shape if batch else ()
-        key = (name, shape, *(array.dtype for array in batch))
+        key = (name, shape, *((array.shape, array.dtype) for array in batch))
         executable = self._executables.get(key)
         if executable is None:
             title = " ".join([name, "x".join(map(str, shape))]).strip()
             executable = aot_compile(title, function, state, *batch)
             sizes = {bank.name: size for bank, size in self.arena.bank_bytes.items()}
             text = executable.compiled.as_text() or ""
-            check_module(title, text, executable.temp_bytes, sizes)
+            check_module(title, text, executable.temp_bytes, sizes, workspace())
             self._executables[key] = executable
         return executable(state, *batch)
 
@@ -219,12 +231,6 @@ def launches_for(device: jax.Device) -> PlanLaunches:
     if device.platform == "gpu" and "rocm" not in device.client.platform_version.lower():
         return CudaKernels(device)
     return fail(ValueError, "platform of the fused lowering", device.platform, "cpu or CUDA")
-
-
-def _dtype(images: jax.Array) -> DType:
-    if str(images.dtype) not in ("float32", "float16"):
-        fail(TypeError, "dtype of images", str(images.dtype), "float32 or float16")
-    return DType(str(images.dtype))
 
 
 _LIVES_ON = frozenset("BWEAMVSR")

@@ -107,11 +107,13 @@ class XlaBackend:
         return state, Metrics(metrics)
 
     def train_steps(
-        self, state: ArrayState, images: Any, labels: Any
+        self, state: ArrayState, images: Any, labels: Any, indices: Any = None, values: Any = None
     ) -> tuple[ArrayState, Metrics]:
-        """Stacked steps through one executable with a loop inside."""
+        """Many steps through one executable with a loop inside: of stacks, or of a set's rows."""
         function = partial(train_steps, self.recipe, self.order)
-        state, metrics = self._run("train_steps", function, state, images, labels)
+        rest = [] if indices is None else [on_device(indices, jnp.int32)]
+        rest += [] if values is None else [on_device(values)]
+        state, metrics = self._run("train_steps", function, state, images, labels, *rest)
         return state, Metrics(metrics)
 
     def infer(
@@ -144,16 +146,17 @@ class XlaBackend:
         state: ArrayState,
         images: Any,
         labels: Any,
+        *rest: jax.Array,
         donates: bool = True,
     ) -> Any:
         images, labels = on_device(images), on_device(labels, jnp.int32)
-        key = (name, images.shape, images.dtype)
+        key = (name, images.shape, images.dtype, *((a.shape, a.dtype) for a in rest))
         executable = self._executables.get(key)
         if executable is None:
             title = f"{name} {'x'.join(map(str, images.shape))}"
-            executable = aot_compile(title, function, state, images, labels, donates=donates)
+            executable = aot_compile(title, function, state, images, labels, *rest, donates=donates)
             self._executables[key] = executable
-        return executable(state, images, labels)
+        return executable(state, images, labels, *rest)
 
 
 def on_device(value: Any, dtype: Any = None) -> jax.Array:

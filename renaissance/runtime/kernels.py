@@ -90,8 +90,12 @@ class KernelCompiler:
         """Machine code of a kernel, from the cache if it is there.
 
         Raises:
-            NativeError: it does not compile.
+            NativeError: it does not compile, or is made for another architecture.
         """
+        if kernel.architecture not in ("", self.architecture):
+            raise NativeError(
+                f"{kernel.name} is made for {kernel.architecture} only, not for {self.architecture}"
+            )
         sources = sources_of(kernel.source)
         options = self._options(kernel)
         version = "{}.{}".format(*self.compiler.version)
@@ -174,25 +178,42 @@ def resources_of(log: str, name: str) -> Resources | None:
     )
 
 
-def load(compiled: Iterable[tuple[CompiledKernel, int]], device: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """What a launch takes of a device.
+
+    Attributes:
+        threads: Threads of a block.
+        shared_bytes: The most dynamic shared memory of a block.
+        cluster: Blocks of a cluster.
+        clusters: Clusters that must run at once; 0 where none waits for another.
+    """
+
+    threads: int
+    shared_bytes: int = 0
+    cluster: int = 1
+    clusters: int = 0
+
+
+def load(compiled: Iterable[tuple[CompiledKernel, Residency]], device: int) -> None:
     """Load kernels onto a device, so that no launch has to.
 
     Args:
-        compiled: Kernels, each with the most dynamic shared memory it is launched with, in bytes.
+        compiled: Kernels, each with what its launches take.
         device: The device's ordinal in this process.
 
     Raises:
         NativeError: there is no driver or no such device, or it refuses a kernel.
     """
     native = library.load()
-    for kernel, shared_bytes in compiled:
+    for kernel, takes in compiled:
         message = ctypes.create_string_buffer(512)
+        numbers = (takes.threads, takes.shared_bytes, takes.cluster, takes.clusters, device)
         failed = native.rn_kernel_load(
             ctypes.c_int64(kernel.number),
             kernel.cubin,
             kernel.kernel.name.encode(),
-            ctypes.c_int(shared_bytes),
-            ctypes.c_int(device),
+            *(ctypes.c_int(number) for number in numbers),
             message,
             ctypes.c_int(len(message)),
         )

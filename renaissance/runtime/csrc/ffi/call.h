@@ -3,8 +3,8 @@
 // One handler serves both ways of calling. The attribute `at` gives each operand of the operation, in
 // the order of its record, as a pair (buffer, byte offset). Called functionally, the buffers are the
 // arguments followed by the results, and every offset is 0. Called in place, they are the banks, each
-// passed once and aliased to the result of the same index; the attribute `in_place` is then 1, and a
-// bank that XLA copied after all is refused. A buffer of -1 leaves an operand out.
+// passed once and aliased to the result of the same index; the attribute `in_place` then counts them,
+// and a bank that XLA copied after all is refused. Further results are workspace. A buffer of -1 leaves an operand out.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class Call {
  public:
   Call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs)
       : args_(args), rets_(rets), attrs_(attrs) {
-    if (integer("in_place") != 0) check_aliases();
+    check_aliases(static_cast<size_t>(integer("in_place")));
   }
 
   // The next operand of the record.
@@ -39,6 +39,9 @@ class Call {
   float real(const char* name) { return attribute<float>(name); }
   ffi::Span<const int64_t> integers(const char* name) {
     return attribute<ffi::Span<const int64_t>>(name);
+  }
+  ffi::Span<const double> reals(const char* name) {
+    return attribute<ffi::Span<const double>>(name);
   }
 
   void refuse(const char* what) { fail<void>(what); }
@@ -72,8 +75,8 @@ class Call {
     return value.has_value() ? value->untyped_data() : fail<void>("names a missing buffer");
   }
 
-  void check_aliases() {
-    for (size_t i = 0; i < rets_.size(); ++i) {
+  void check_aliases(size_t banks) {
+    for (size_t i = 0; i < banks; ++i) {
       auto result = rets_.get<ffi::AnyBuffer>(i);
       if (!result.has_value() || argument(i) != (*result)->untyped_data())
         problem_ = "bank " + std::to_string(i) + " of the call is not aliased to its own input";

@@ -3,11 +3,13 @@
 
 #include "ffi/decode.h"
 #include "ffi/decode_maps.h"
+#include "ffi/decode_mlp.h"
 #include "host/driver.h"
 #include "host/export.h"
 #include "host/philox.h"
 #include "host/run.h"
 #include "host/run_maps.h"
+#include "host/run_mlp.h"
 
 namespace rn {
 
@@ -20,8 +22,17 @@ ffi::Error host_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
   return ffi::Error::Success();
 }
 
-// Every kernel takes its operation's record as its only parameter. `launches` holds six numbers for
-// each: kernel key, grid x, y, z, threads per block, bytes of dynamic shared memory.
+// What must happen on the stream before an operation's kernels.
+template <class Operation>
+std::string prepare(const Operation&, void*) {
+  return "";
+}
+std::string prepare(const MlpTrainSteps& op, void* stream) {
+  return clear_memory(op.kernel.work, 1024, stream);  // counters that blocks wait for each other with
+}
+
+// Every kernel takes its operation's record (or the begin of it) as its only parameter. `launches`
+// holds six numbers for each: kernel key, grid x, y, z, threads per block, bytes of dynamic shared memory.
 template <class Operation>
 ffi::Error cuda_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
                      ffi::Dictionary attrs) {
@@ -31,6 +42,8 @@ ffi::Error cuda_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets r
   if (call.failed()) return call.error();
   if (launches.size() == 0 || launches.size() % 6 != 0)
     return ffi::Error::InvalidArgument("the call was lowered without its CUDA launches");
+  if (std::string problem = prepare(operation, stream); !problem.empty())
+    return ffi::Error::Internal(problem);
   for (size_t i = 0; i < launches.size(); i += 6) {
     const int64_t* l = launches.begin() + i;
     Launch launch = {l[0], l[1], l[2], l[3], l[4], l[5]};
@@ -98,6 +111,7 @@ RN_HANDLERS(AdvanceCounters);
 RN_HANDLERS(ReportMetrics);
 RN_HANDLERS(BeginStep);
 RN_HANDLERS(EndStep);
+RN_HANDLERS(MlpTrainSteps);
 RN_HANDLERS(ConvForward);
 RN_HANDLERS(ConvBackwardData);
 RN_HANDLERS(ConvBackwardWeight);
@@ -151,6 +165,7 @@ static const Target kTargets[] = {
     {"rn_report_metrics", ReportMetricsHost, ReportMetricsCuda},
     {"rn_begin_step", BeginStepHost, BeginStepCuda},
     {"rn_end_step", EndStepHost, EndStepCuda},
+    {"rn_mlp_train_steps", MlpTrainStepsHost, MlpTrainStepsCuda},
     {"rn_conv_forward", ConvForwardHost, nullptr},
     {"rn_conv_backward_data", ConvBackwardDataHost, nullptr},
     {"rn_conv_backward_weight", ConvBackwardWeightHost, nullptr},

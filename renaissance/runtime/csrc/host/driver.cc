@@ -14,7 +14,20 @@
 namespace rn {
 namespace {
 
-constexpr int kMaxDynamicSharedBytes = 8;  // the function attribute's number in the interface
+// Numbers of attributes in the interface.
+constexpr int kMaxDynamicSharedBytes = 8, kLargeClusters = 14, kClusterDimension = 4;
+
+struct LaunchAttribute {
+  int id, padding;
+  unsigned value[16];
+};
+
+struct LaunchConfiguration {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned count;
+};
 
 struct Driver {
   int (*init)(unsigned);
@@ -28,6 +41,8 @@ struct Driver {
   int (*kernel_set_attribute)(int, int, void*, int);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
                 void**, void**);
+  int (*clear)(unsigned long long, unsigned char, size_t, void*);
+  int (*clusters)(int*, void*, const LaunchConfiguration*);
   int (*error_string)(int, const char**);
   std::string problem;
 };
@@ -56,6 +71,9 @@ Driver open_driver() {
   find(library, "cuKernelGetFunction", driver.kernel_function, driver.problem);
   find(library, "cuKernelSetAttribute", driver.kernel_set_attribute, driver.problem);
   find(library, "cuLaunchKernel", driver.launch, driver.problem);
+  std::string optional;  // asked for only where clusters are launched
+  find(library, "cuOccupancyMaxActiveClusters", driver.clusters, optional);
+  find(library, "cuMemsetD8Async", driver.clear, driver.problem);
   find(library, "cuGetErrorString", driver.error_string, driver.problem);
   return driver;
 }
@@ -71,6 +89,11 @@ std::string failure(const char* call, int code) {
   return std::string(call) + " failed: " + (text ? text : std::to_string(code));
 }
 
+// What a launch takes of the device; with cluster > 1, all clusters must run at once.
+struct Residency {
+  int threads, shared_bytes, cluster, clusters;
+};
+
 std::shared_mutex kernels_mutex;
 std::unordered_map<int64_t, void*> kernels;
 
@@ -80,8 +103,25 @@ void* kernel_of(int64_t key) {
   return found == kernels.end() ? nullptr : found->second;
 }
 
+// Whether all clusters of a kernel whose blocks wait for each other run at once.
+std::string check_clusters(void* kernel, void* function, const Residency& r, int device) {
+  const Driver& cuda = driver();
+  if (!cuda.clusters) return "the CUDA driver is too old for clusters";
+  int code = cuda.kernel_set_attribute(kLargeClusters, 1, kernel, device), fit = 0;
+  if (code) return failure("cuKernelSetAttribute", code);
+  unsigned size = static_cast<unsigned>(r.cluster), count = static_cast<unsigned>(r.clusters);
+  LaunchAttribute dimension = {kClusterDimension, 0, {size, 1, 1}};
+  LaunchConfiguration wanted = {{size * count, 1, 1}, {static_cast<unsigned>(r.threads), 1, 1},
+                                static_cast<unsigned>(r.shared_bytes), nullptr, &dimension, 1};
+  if ((code = cuda.clusters(&fit, function, &wanted)))
+    return failure("cuOccupancyMaxActiveClusters", code);
+  if (fit >= r.clusters) return "";
+  return "the device runs " + std::to_string(fit) + " clusters of " + std::to_string(r.cluster) +
+         " blocks at once, expected " + std::to_string(r.clusters);
+}
+
 // Loads the kernel into the device's context now, so that no launch has to.
-std::string prepare(void* kernel, int shared_bytes, int ordinal) {
+std::string prepare(void* kernel, const Residency& r, int ordinal) {
   const Driver& cuda = driver();
   int device = 0, code = cuda.device_get(&device, ordinal);
   if (code) return failure("cuDeviceGet", code);
@@ -89,14 +129,18 @@ std::string prepare(void* kernel, int shared_bytes, int ordinal) {
   if ((code = cuda.context_retain(&context, device)))
     return failure("cuDevicePrimaryCtxRetain", code);
   if ((code = cuda.context_push(context))) return failure("cuCtxPushCurrent", code);
-  code = cuda.kernel_function(&function, kernel);
+  std::string problem;
+  if ((code = cuda.kernel_function(&function, kernel)))
+    problem = failure("cuKernelGetFunction", code);
+  else if ((code = cuda.kernel_set_attribute(kMaxDynamicSharedBytes, r.shared_bytes, kernel, device)))
+    problem = failure("cuKernelSetAttribute", code);
+  else if (r.cluster > 1)
+    problem = check_clusters(kernel, function, r, device);
   cuda.context_pop(&popped);
-  if (code) return failure("cuKernelGetFunction", code);
-  code = cuda.kernel_set_attribute(kMaxDynamicSharedBytes, shared_bytes, kernel, device);
-  return code ? failure("cuKernelSetAttribute", code) : "";
+  return problem;
 }
 
-std::string load(int64_t key, const void* image, const char* name, int shared_bytes, int ordinal) {
+std::string load(int64_t key, const void* image, const char* name, const Residency& r, int ordinal) {
   const Driver& cuda = driver();
   if (!cuda.problem.empty()) return cuda.problem;
   if (int code = cuda.init(0)) return failure("cuInit", code);
@@ -110,7 +154,7 @@ std::string load(int64_t key, const void* image, const char* name, int shared_by
     std::unique_lock lock(kernels_mutex);
     kernel = kernels.emplace(key, kernel).first->second;
   }
-  return prepare(kernel, shared_bytes, ordinal);
+  return prepare(kernel, r, ordinal);
 }
 
 }  // namespace
@@ -126,13 +170,21 @@ std::string launch_kernel(const Launch& l, void* record, void* stream) {
   return code ? failure("cuLaunchKernel", code) : "";
 }
 
+std::string clear_memory(void* memory, size_t bytes, void* stream) {
+  int code = driver().clear(reinterpret_cast<unsigned long long>(memory), 0, bytes, stream);
+  return code ? failure("cuMemsetD8Async", code) : "";
+}
+
 }  // namespace rn
 
-// Makes a compiled kernel known under a key and loads it onto a device. Returns the length of the
-// message that says what went wrong, cut to `capacity`; 0 if nothing did.
-RN_EXPORT int rn_kernel_load(int64_t key, const void* image, const char* name, int shared_bytes,
-                             int device, char* message, int capacity) {
-  std::string problem = rn::load(key, image, name, shared_bytes, device);
+// Makes a compiled kernel known under a key and loads it onto a device. With cluster > 1 its blocks,
+// in `clusters` clusters, must all run at once. Returns the length of the message that says what went
+// wrong, cut to `capacity`; 0 if nothing did.
+RN_EXPORT int rn_kernel_load(int64_t key, const void* image, const char* name, int threads,
+                             int shared_bytes, int cluster, int clusters, int device,
+                             char* message, int capacity) {
+  std::string problem =
+      rn::load(key, image, name, {threads, shared_bytes, cluster, clusters}, device);
   if (problem.empty() || capacity <= 0) return 0;
   std::strncpy(message, problem.c_str(), static_cast<size_t>(capacity) - 1);
   message[capacity - 1] = '\0';

@@ -30,7 +30,7 @@
 // Macros: RN_WIDTHS 784,1024,512,256,10 | RN_BATCH rows of a step | RN_GROUP 16 | RN_CLUSTERS 7 |
 // RN_INPUT_SLAB columns of a first-layer gradient tile, a multiple of 16 up to 128 with (padded width of
 // layer 1 / 64) x (input / slab) tiles at most kBlocks | RN_ACTIVATION 0 none, 1 relu, 2 relu6, 3
-// leaky_relu | RN_RULE 0 sgd, 1 momentum, 2 nesterov, 3 adam, 4 adamw | RN_INPUT_UINT8 0 fp16, 1 uint8 |
+// leaky_relu | RN_RULE 0 sgd, 1 momentum, 2 nesterov, 3 adam, 4 adamw | RN_INPUT 0 fp32, 1 fp16, 2 uint8 |
 // RN_CLIP 1 to clamp gradients | RN_TRACE 1 for clock readings.
 //
 // Covers: three to eight layers, at most 16 classes, input width a multiple of 8, batches up to

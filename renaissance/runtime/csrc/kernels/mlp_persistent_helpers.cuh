@@ -110,7 +110,10 @@ RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* co
         last = 0.0f;
         for (int k = 0; k < kClusters * kRowGroups; ++k) last += load_fresh(parts + k * 4 + c.lane);
         if (good) total += last;
-        if (a.history) a.history[(step - 1) * 4 + c.lane] = last;
+      }
+      if (blockIdx.x == 0 && a.history && c.lane < 8) {
+        const float others = c.lane == 4 ? lr : (c.lane == 5 && !good ? 1.0f : 0.0f);
+        a.history[(step - 1) * 8 + c.lane] = c.lane < 4 ? last : others;
       }
     }
     if (step == a.steps) break;
@@ -136,12 +139,12 @@ RN_DEVICE void keep_scalars(const Context& c, const Arguments& a, const Long* co
       *(int*)(a.state + a.nan_flag) = !good;
       *(float*)(a.state + a.loss_scale) = scale;
       *(float*)(a.state + a.lr) = lr;
-      *(float*)(a.state + a.correction1) = correction1;
-      *(float*)(a.state + a.correction2) = correction2;
+      if (a.correction1 >= 0) *(float*)(a.state + a.correction1) = correction1;
+      if (a.correction2 >= 0) *(float*)(a.state + a.correction2) = correction2;
     }
     if (c.lane < 4) {
-      ((float*)(a.state + a.result))[c.lane] = last;
-      ((float*)(a.state + a.accumulated))[c.lane] += total;
+      *(float*)(a.state + a.result[c.lane]) = last;
+      *(float*)(a.state + a.accumulated[c.lane]) += total;
     }
   }
 }
@@ -153,7 +156,8 @@ RN_DEVICE Word two_values(const Arguments& a, Word bytes, int at) {
 // This block's share of batch `step`, eight values a thread and turn; reads of all turns at once.
 RN_DEVICE void shape_batch(const Context& c, const Arguments& a, int step, int thread) {
   constexpr int kBlocksOfRow = width(0) / 8, kPieces = kTotalRows * kBlocksOfRow;
-  constexpr int kShare = (kPieces + kBlocks - 1) / kBlocks, kTurns = (kShare + 63) / 64, kBytes = RN_INPUT_UINT8 ? 8 : 16;
+  constexpr int kShare = (kPieces + kBlocks - 1) / kBlocks, kTurns = (kShare + 63) / 64;
+  constexpr int kBytes = RN_INPUT == 0 ? 32 : (RN_INPUT == 1 ? 16 : 8);  // of eight values
   Byte* to = c.work + (step & 1 ? kInput1 : kInput0);
   int sample[kTurns];
   uint4 read[kTurns];
@@ -172,8 +176,11 @@ RN_DEVICE void shape_batch(const Context& c, const Arguments& a, int step, int t
     if (kBytes == 8) {
       const uint2 half = *(const uint2*)from;
       read[i].x = half.x, read[i].y = half.y;
-    } else {
+    } else if (kBytes == 16) {
       read[i] = *(const uint4*)from;
+    } else {
+      const float4 low = *(const float4*)from, high = *(const float4*)(from + 16);
+      read[i] = make_uint4(pack(low.x, low.y), pack(low.z, low.w), pack(high.x, high.y), pack(high.z, high.w));
     }
   }
 #pragma unroll 1

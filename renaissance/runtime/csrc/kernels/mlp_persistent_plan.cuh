@@ -1,7 +1,7 @@
 // Shapes, memory and copies of the persistent MLP kernel, all decided while it is compiled.
 //
 // Macros given by the caller (see mlp_persistent.cu): RN_WIDTHS, RN_BATCH, RN_GROUP, RN_CLUSTERS,
-// RN_INPUT_SLAB, RN_ACTIVATION, RN_RULE, RN_INPUT_UINT8.
+// RN_INPUT_SLAB, RN_ACTIVATION, RN_RULE, RN_INPUT.
 //
 // Working layout. Every matrix is cut into slabs of columns; a slab holds, row group after row group
 // (8 rows), its 8x8 blocks of 128 bytes. So 8 rows x 16 bytes lie together: ldmatrix and the tensor
