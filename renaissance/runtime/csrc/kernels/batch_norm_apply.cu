@@ -1,4 +1,6 @@
 // y = activation(norm(x) + shortcut) in one pass. RN_SHORTCUT: 0 none, 1 as it is, 2 normalised too.
+// It walks from the last row to the first: the end of x is still in the cache when it begins, and the
+// begin of y when the next layer does.
 #include "map.cuh"
 
 using namespace rn;
@@ -10,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(256) batch_norm_apply_kernel(const 
   norm.read(op.norm, walk.column);
   if (RN_SHORTCUT == 2) other.read(op.shortcut_norm, walk.column);
 #pragma unroll 2
-  for (Index row = walk.row; row < op.rows; row += walk.step) {
+  for (Index row = op.rows - 1 - walk.row; row >= 0; row -= walk.step) {
     Floats x, shortcut;
     load(x, op.x, row, walk.column);
     if (RN_SHORTCUT) load(shortcut, op.shortcut, row, walk.column);
