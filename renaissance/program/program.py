@@ -228,7 +228,8 @@ class Program:
         ]
         if not results:
             fail(ValueError, "number of batches", 0, "at least one")
-        return mean_of({n: sum(float(r[n]) for r in results) for n in results[0]})
+        fetched = jax.device_get(results)  # all copies on their way before the first is waited for
+        return mean_of({n: sum(float(r[n]) for r in fetched) for n in fetched[0]})
 
     def predict(self, state: ArrayState, images: Any, *, ema: bool = False) -> jax.Array:
         """Predicted class of each row, (N,) int32, for images in a validation shape."""

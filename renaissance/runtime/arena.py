@@ -99,12 +99,23 @@ class Arena:
         stored[tuple(slice(extent) for extent in shape) if shape else ...] = value
         host[tensor.offset : tensor.offset + tensor.nbytes] = stored.reshape(-1).view(np.uint8)
 
-    def read(self, bank: jax.Array, tensor: Placed) -> np.ndarray:
-        """A host copy of a tensor. The bank itself is never viewed: a live view blocks donation."""
-        piece = jax.lax.dynamic_slice_in_dim(bank, jnp.asarray(tensor.offset), tensor.nbytes)
-        stored = np.array(piece).view(tensor.dtype.numpy).reshape(tensor.shape)
+    def read(self, bank: jax.Array, tensors: Mapping[str, Placed]) -> dict[str, np.ndarray]:
+        """Host copies of tensors that lie near each other, such as a region's: one transfer.
+
+        The bank itself is never viewed: a live view blocks donation.
+        """
+        if not tensors:
+            return {}
+        begin = min(tensor.offset for tensor in tensors.values())
+        end = max(tensor.offset + tensor.nbytes for tensor in tensors.values())
+        piece = np.array(jax.lax.dynamic_slice_in_dim(bank, jnp.asarray(begin), end - begin))
+        return {name: self._cut(piece, begin, tensor) for name, tensor in tensors.items()}
+
+    def _cut(self, piece: np.ndarray, begin: int, tensor: Placed) -> np.ndarray:
+        at = tensor.offset - begin
+        stored = piece[at : at + tensor.nbytes].view(tensor.dtype.numpy).reshape(tensor.shape)
         shape = self.logical_shape(tensor)
-        return stored[tuple(slice(e) for e in shape)].copy() if shape else stored.reshape(())
+        return stored[tuple(slice(e) for e in shape)].copy() if shape else stored.reshape(()).copy()
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -123,8 +134,7 @@ class BankState:
     def __getitem__(self, region: Region) -> dict[str, np.ndarray]:
         self.check_alive()
         bank = self.banks[Bank.PERSISTENT]
-        placed = self.arena.regions.get(region, {})
-        return {name: self.arena.read(bank, tensor) for name, tensor in placed.items()}
+        return self.arena.read(bank, self.arena.regions.get(region, {}))
 
     def region(self, region: Region) -> dict[str, np.ndarray]:
         """Copies of a region's tensors, empty if the configuration does not need it."""
