@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from renaissance.core.errors import PlanError, fail
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import (
@@ -21,7 +20,7 @@ from renaissance.lowering.launches import (
     kernel,
     spread,
 )
-from renaissance.lowering.targets import Target
+from renaissance.lowering.targets import Convolution, Target
 from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 WALK_BLOCKS = MULTIPROCESSORS * 8
@@ -268,16 +267,32 @@ def _depthwise_weight(call: InPlaceCall) -> list[PlannedLaunch]:
     return [first, _launch(source, "depthwise_conv_sum", sums, 1024, **constants)]
 
 
-def _no_dense_convolution(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Refuse: a dense or grouped convolution has no CUDA kernel yet."""
-    expected = "depthwise only: dense and grouped ones have no CUDA kernel; use lowering='xla'"
-    return fail(PlanError, f"convolution of {call.where} on CUDA", call.target.name, expected)
+_LIBRARY = {
+    targets.CONV_FORWARD: "forward",
+    targets.CONV_BACKWARD_DATA: "backward_data",
+    targets.CONV_BACKWARD_WEIGHT: "backward_weight",
+}
+_CONVOLUTION_SIZES = ("n", "h", "w", "c", "k", "p", "q", "r", "s", "stride", "pad", "groups")
+
+
+def convolution_of(call: InPlaceCall) -> Convolution | None:
+    """The convolution that a library runs for this call; None where kernels of ours run it."""
+    kind = _LIBRARY.get(call.target)
+    if kind is None:
+        return None
+    a = call.attributes
+    sizes = tuple(int(a[name]) for name in _CONVOLUTION_SIZES)
+    y_type = a["y_type"] if kind.startswith("forward") else a["type"]
+    return Convolution(kind, a["type"], y_type, sizes, a["workspace_bytes"])
+
+
+def _by_library(call: InPlaceCall) -> list[PlannedLaunch]:
+    """Dense and grouped convolutions launch no kernel of ours."""
+    return []
 
 
 MAP_PLANS: dict[Target, Plan] = {
-    targets.CONV_FORWARD: _no_dense_convolution,
-    targets.CONV_BACKWARD_DATA: _no_dense_convolution,
-    targets.CONV_BACKWARD_WEIGHT: _no_dense_convolution,
+    **dict.fromkeys(_LIBRARY, _by_library),
     targets.DEPTHWISE_CONV_FORWARD: _patches("depthwise_conv_forward", "p", "q"),
     targets.DEPTHWISE_CONV_BACKWARD_DATA: _patches("depthwise_conv_backward_data", "h", "w"),
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: _depthwise_weight,

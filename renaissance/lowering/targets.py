@@ -60,6 +60,44 @@ class Launch:
         return (self.key, *self.grid, self.threads, self.shared_bytes)
 
 
+CONVOLUTION_KINDS = ("forward", "backward_data", "backward_weight", "forward_statistics")
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution that a library runs: all that its plan depends on.
+
+    It is launched by its plan's key alone, with an empty grid.
+
+    Attributes:
+        kind: One of :data:`CONVOLUTION_KINDS`.
+        type: Element type: 0 for fp32, 1 for fp16.
+        y_type: That of a forward pass's output.
+        sizes: n, h, w, c, k, p, q, r, s, stride, pad, groups.
+        workspace_bytes: Scratch memory it may take.
+    """
+
+    kind: str
+    type: int
+    y_type: int
+    sizes: tuple[int, ...]
+    workspace_bytes: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The integers that ``csrc/cudnn/graph.h`` reads."""
+        kind = CONVOLUTION_KINDS.index(self.kind)
+        return (kind, self.type, self.y_type, *self.sizes, self.workspace_bytes)
+
+    def __str__(self) -> str:
+        n, h, w, c, k, p, q, r, s, stride, pad, groups = self.sizes
+        types = "to".join(dict.fromkeys(("fp32", "fp16")[t] for t in (self.type, self.y_type)))
+        return (
+            f"{self.kind} {types} {n}x{h}x{w}x{c} to {p}x{q}x{k}, {r}x{s}, stride {stride}, "
+            f"pad {pad}, groups {groups}, workspace {self.workspace_bytes}"
+        )
+
+
 PHILOX_UNIFORM = Target("rn_philox_uniform", cuda=False)
 FC_FORWARD = Target("rn_fc_forward")
 FC_BACKWARD = Target("rn_fc_backward")
@@ -86,9 +124,9 @@ REPORT_METRICS = Target("rn_report_metrics")
 BEGIN_STEP = Target("rn_begin_step")
 END_STEP = Target("rn_end_step")
 MLP_TRAIN_STEPS = Target("rn_mlp_train_steps")
-CONV_FORWARD = Target("rn_conv_forward", cuda=False)
-CONV_BACKWARD_DATA = Target("rn_conv_backward_data", cuda=False)
-CONV_BACKWARD_WEIGHT = Target("rn_conv_backward_weight", cuda=False)
+CONV_FORWARD = Target("rn_conv_forward")
+CONV_BACKWARD_DATA = Target("rn_conv_backward_data")
+CONV_BACKWARD_WEIGHT = Target("rn_conv_backward_weight")
 DEPTHWISE_CONV_FORWARD = Target("rn_depthwise_conv_forward")
 DEPTHWISE_CONV_BACKWARD_DATA = Target("rn_depthwise_conv_backward_data")
 DEPTHWISE_CONV_BACKWARD_WEIGHT = Target("rn_depthwise_conv_backward_weight")

@@ -1,18 +1,24 @@
-"""Kernels of a program on a CUDA device: compiled and loaded while the program is traced."""
+"""What a program launches on a CUDA device: kernels compiled and loaded, library plans built.
+
+All of it happens while the program is compiled; a step only enqueues.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
-from renaissance.core.errors import fail
+from renaissance.core.errors import NativeError, PlanError, fail
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, launches_of
-from renaissance.lowering.targets import Launch
+from renaissance.lowering.map_launches import convolution_of
+from renaissance.lowering.targets import Convolution, Launch
 from renaissance.runtime import library
 from renaissance.runtime.compile_cache import CompileCache
+from renaissance.runtime.cudnn import Convolutions
 from renaissance.runtime.kernels import KernelCompiler, Residency, architecture_of, load
 
 OLDEST_ARCHITECTURE = 80
@@ -37,27 +43,56 @@ class CudaKernels:
         library.register("CUDA")
         self.ordinal = int(device.local_hardware_id)
         self.compiler = KernelCompiler(architecture_of(capability), cache)
+        self.device_name = str(device.device_kind)
         self._loaded: dict[PlannedLaunch, Launch] = {}
+        self._convolutions: Convolutions | None = None
+        self._opening = threading.Lock()
 
     def __call__(self, call: InPlaceCall) -> Sequence[Launch]:
         """The launches of a call, their kernels on the device.
 
         Raises:
             NativeError: a kernel does not compile or load.
-            PlanError: there is no CUDA kernel for the call.
+            PlanError: there is no CUDA kernel for the call, or no cuDNN that runs its convolution.
         """
+        convolution = convolution_of(call)
+        if convolution is not None:
+            return [self.convolve(convolution, str(call))]
         return [self.launch(planned) for planned in launches_of(call)]
 
     def prepare(self, calls: Iterable[InPlaceCall]) -> None:
-        """Compile the kernels of many calls side by side: the compiler works outside Python's lock.
+        """Compile what many calls launch side by side: the compilers work outside Python's lock.
 
         Raises:
             NativeError: a kernel does not compile.
-            PlanError: there is no CUDA kernel for a call; known before anything is compiled.
+            PlanError: there is no CUDA kernel for a call (known before anything is compiled), or
+                no cuDNN that runs its convolution.
         """
+        calls = list(calls)
         planned = {launch.kernel for call in calls for launch in launches_of(call)}
+        convolutions = {c: str(call) for call in calls if (c := convolution_of(call)) is not None}
         with ThreadPoolExecutor() as pool:
-            list(pool.map(self.compiler.compile, planned))
+            compiled = pool.map(self.compiler.compile, planned)
+            built = pool.map(self.convolve, convolutions, convolutions.values())
+            list(compiled), list(built)
+
+    def convolve(self, convolution: Convolution, where: str) -> Launch:
+        """The launch of a convolution by cuDNN.
+
+        Args:
+            convolution: What to compute.
+            where: The call it is for, for messages.
+
+        Raises:
+            PlanError: there is no cuDNN, or none of its engines will do.
+        """
+        try:
+            with self._opening:
+                if self._convolutions is None:
+                    self._convolutions = Convolutions(self.ordinal, self.device_name)
+            return self._convolutions.launch(convolution)
+        except NativeError as reason:
+            raise PlanError(f"{where} cannot run on CUDA: {reason}; use lowering='xla'") from reason
 
     def launch(self, planned: PlannedLaunch) -> Launch:
         """A planned launch with its kernel on the device."""

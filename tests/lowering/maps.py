@@ -12,16 +12,23 @@ import numpy as np
 
 from renaissance.lowering import fused_maps, targets
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, Updated, type_number
-from tests.lowering.native import run
+from tests.lowering.native import on_device, run
 
 Array = np.ndarray
 NORM = ("gamma", "beta", "mean", "inverse_std")
+WORKSPACE_BYTES = 8 << 20 if on_device() else 0
+"""Scratch of a convolution: the host's loops need none."""
 
 
 def poisoned(shape: tuple[int, ...], dtype: Any) -> Updated:
     """A result that must be written whole."""
     is_float = np.issubdtype(np.dtype(dtype), np.floating)
     return Updated(np.full(shape, np.nan if is_float else 255, dtype))
+
+
+def workspace() -> Updated | None:
+    """Scratch of a convolution, where it needs one."""
+    return poisoned((WORKSPACE_BYTES,), np.uint8) if WORKSPACE_BYTES else None
 
 
 def normals(seed: int, dtype: Any, *shapes: tuple[int, ...]) -> list[Array]:
@@ -46,11 +53,12 @@ def conv_sizes(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) ->
 def conv(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str, Array]:
     """y, dx and dw of a dense or grouped convolution."""
     sizes = {**conv_sizes(x.shape, w.shape, stride, pad), "type": type_number(x.dtype)}
-    sizes["workspace_bytes"] = 0
+    sizes["workspace_bytes"] = WORKSPACE_BYTES
     given = {"y_type": sizes["type"], **sizes}
-    (y,) = run(targets.CONV_FORWARD, x, w, poisoned(dy.shape, x.dtype), None, **given)
-    (dx,) = run(targets.CONV_BACKWARD_DATA, dy, w, poisoned(x.shape, x.dtype), None, **sizes)
-    (dw,) = run(targets.CONV_BACKWARD_WEIGHT, x, dy, poisoned(w.shape, x.dtype), None, **sizes)
+    scratch = workspace()
+    y, *_ = run(targets.CONV_FORWARD, x, w, poisoned(dy.shape, x.dtype), scratch, **given)
+    dx, *_ = run(targets.CONV_BACKWARD_DATA, dy, w, poisoned(x.shape, x.dtype), scratch, **sizes)
+    dw, *_ = run(targets.CONV_BACKWARD_WEIGHT, x, dy, poisoned(w.shape, x.dtype), scratch, **sizes)
     return {"y": y, "dx": dx, "dw": dw}
 
 

@@ -7,14 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from renaissance.core.errors import PlanError
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import launches_of
+from renaissance.lowering.map_launches import convolution_of
+from renaissance.lowering.targets import Convolution, Target
 from renaissance.runtime import library
 from tests.graph.meaning import MEANING
-from tests.lowering.maps import conv, conv_sizes, depthwise, normals, outputs, wide
-from tests.lowering.native import assert_close, on_device
+from tests.lowering.maps import (
+    WORKSPACE_BYTES,
+    conv,
+    conv_sizes,
+    depthwise,
+    normals,
+    outputs,
+    poisoned,
+    wide,
+    workspace,
+)
+from tests.lowering.native import assert_close, run
 
 if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)
@@ -47,11 +58,11 @@ DEPTHWISE = [
 
 
 def check(
-    run: Any, stem: str, x: Any, w: Any, shape: tuple[int, ...], params: dict[str, int]
+    ours_of: Any, stem: str, x: Any, w: Any, shape: tuple[int, ...], params: dict[str, int]
 ) -> None:
     """y, dx and dw as the meaning says, and the same bits again."""
     (dy,) = normals(5, x.dtype, shape)
-    ours = run(x, w, dy, params["stride"], params["pad"])
+    ours = ours_of(x, w, dy, params["stride"], params["pad"])
     given = wide({"x": x, "w": w, "dy": dy})
     theirs = {
         **MEANING[f"{stem}_forward"](given, params, {}),
@@ -60,11 +71,10 @@ def check(
     }
     for name, value in theirs.items():
         assert_close(ours[name], value, x.dtype)
-    for name, value in run(x, w, dy, params["stride"], params["pad"]).items():
+    for name, value in ours_of(x, w, dy, params["stride"], params["pad"]).items():
         np.testing.assert_array_equal(np.asarray(value), np.asarray(ours[name]), err_msg=name)
 
 
-@pytest.mark.skipif(on_device(), reason="dense convolutions have no CUDA kernel")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "h", "w", "c", "k", "kernel", "stride", "pad", "groups"), DENSE)
 def test_dense_and_grouped_convolutions(
@@ -87,23 +97,41 @@ def test_depthwise_convolutions(
     check(depthwise, "depthwise_conv", x, weight, shape, {"stride": stride, "pad": pad})
 
 
-@pytest.mark.skipif(on_device(), reason="dense convolutions have no CUDA kernel")
 def test_the_published_value_of_a_padded_strided_convolution() -> None:
     x = np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 4, 1)
     w = np.array([1, 0, 0], np.float32).reshape(1, 1, 3, 1)
     sizes = {**conv_sizes((1, 3, 6, 1), (1, 1, 3, 1), 2, 0), "h": 1, "p": 1}
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
-    from tests.lowering.maps import poisoned
-    from tests.lowering.native import run
-
-    (y,) = run(
-        targets.CONV_FORWARD, padded, w, poisoned((1, 1, 2, 1), np.float32), None,
-        **sizes, type=0, y_type=0, workspace_bytes=0,
+    y, *_ = run(
+        targets.CONV_FORWARD, padded, w, poisoned((1, 1, 2, 1), np.float32), workspace(),
+        **sizes, type=0, y_type=0, workspace_bytes=WORKSPACE_BYTES,
     )  # fmt: skip
     np.testing.assert_array_equal(np.asarray(y).ravel(), [0, 2])
 
 
-def test_a_dense_convolution_on_cuda_is_refused_by_name() -> None:
-    call = InPlaceCall(targets.CONV_FORWARD, (), {}, "conv7")
-    with pytest.raises(PlanError, match=r"convolution of conv7 on CUDA is .*rn_conv_forward"):
-        launches_of(call)
+@pytest.mark.parametrize(
+    ("target", "kind", "y_type"),
+    [
+        (targets.CONV_FORWARD, "forward", 0),
+        (targets.CONV_BACKWARD_DATA, "backward_data", 1),
+        (targets.CONV_BACKWARD_WEIGHT, "backward_weight", 1),
+    ],
+)
+def test_a_dense_convolution_on_cuda_is_a_librarys(target: Target, kind: str, y_type: int) -> None:
+    sizes = conv_sizes((2, 9, 8, 6), (9, 3, 3, 2), 2, 1)
+    call = InPlaceCall(target, (), {**sizes, "type": 1, "y_type": 0, "workspace_bytes": 7}, "conv7")
+    assert launches_of(call) == []
+    found = convolution_of(call)
+    assert found == Convolution(kind, 1, y_type, (2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3), 7)
+    assert found.numbers[1:] == (1, y_type, 2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3, 7)
+
+
+def test_a_convolution_is_named_by_all_its_plan_depends_on() -> None:
+    sizes = (2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3)
+    assert str(Convolution("forward", 1, 0, sizes, 7)) == (
+        "forward fp16tofp32 2x9x8x6 to 5x4x9, 3x3, stride 2, pad 1, groups 3, workspace 7"
+    )
+
+
+def test_a_depthwise_convolution_is_ours() -> None:
+    assert convolution_of(InPlaceCall(targets.DEPTHWISE_CONV_FORWARD, ())) is None

@@ -1,6 +1,7 @@
 // The one table of custom calls, and the two handlers that every operation gets.
 #include <iterator>
 
+#include "cudnn/execute.h"
 #include "ffi/decode.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
@@ -53,6 +54,20 @@ ffi::Error cuda_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets r
   return ffi::Error::Success();
 }
 
+// A call that a library runs: the first of its launch's numbers is the key of a plan.
+template <class Operation>
+ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                        ffi::Dictionary attrs) {
+  Call call(args, rets, attrs);
+  Operation operation = decode<Operation>(call);
+  ffi::Span<const int64_t> launch = call.integers("launches");
+  if (call.failed()) return call.error();
+  if (launch.size() == 0)
+    return ffi::Error::InvalidArgument("the call was lowered without its library's plan");
+  std::string problem = enqueue(operation, launch.begin()[0], stream);
+  return problem.empty() ? ffi::Error::Success() : ffi::Error::Internal(problem);
+}
+
 static ffi::Error philox_uniform_call(ffi::ResultBuffer<ffi::F32> out, int64_t seed,
                                       int64_t sample, int64_t operation, int64_t step) {
   philox_uniform(out->typed_data(), out->element_count(), static_cast<uint64_t>(seed),
@@ -67,11 +82,13 @@ namespace ffi = xla::ffi;
 
 // Without this trait XLA would not capture the call into a graph, and launch it six times slower.
 #define RN_TRAITS {ffi::Traits::kCmdBufferCompatible}
-#define RN_HANDLERS(Operation)                                                                  \
+#define RN_HANDLERS(Operation) RN_TWO_HANDLERS(Operation, rn::cuda_call)
+#define RN_LIBRARY_HANDLERS(Operation) RN_TWO_HANDLERS(Operation, rn::library_call)
+#define RN_TWO_HANDLERS(Operation, on_device)                                                   \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(Operation##Host, rn::host_call<rn::Operation>,                  \
                                 ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs(),       \
                                 RN_TRAITS);                                                     \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(Operation##Cuda, rn::cuda_call<rn::Operation>,                  \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(Operation##Cuda, on_device<rn::Operation>,                      \
                                 ffi::Ffi::Bind()                                                \
                                     .Ctx<ffi::PlatformStream<void*>>()                          \
                                     .RemainingArgs()                                            \
@@ -112,9 +129,9 @@ RN_HANDLERS(ReportMetrics);
 RN_HANDLERS(BeginStep);
 RN_HANDLERS(EndStep);
 RN_HANDLERS(MlpTrainSteps);
-RN_HANDLERS(ConvForward);
-RN_HANDLERS(ConvBackwardData);
-RN_HANDLERS(ConvBackwardWeight);
+RN_LIBRARY_HANDLERS(ConvForward);
+RN_LIBRARY_HANDLERS(ConvBackwardData);
+RN_LIBRARY_HANDLERS(ConvBackwardWeight);
 RN_HANDLERS(DepthwiseConvForward);
 RN_HANDLERS(DepthwiseConvBackwardData);
 RN_HANDLERS(DepthwiseConvBackwardWeight);
@@ -166,9 +183,9 @@ static const Target kTargets[] = {
     {"rn_begin_step", BeginStepHost, BeginStepCuda},
     {"rn_end_step", EndStepHost, EndStepCuda},
     {"rn_mlp_train_steps", MlpTrainStepsHost, MlpTrainStepsCuda},
-    {"rn_conv_forward", ConvForwardHost, nullptr},
-    {"rn_conv_backward_data", ConvBackwardDataHost, nullptr},
-    {"rn_conv_backward_weight", ConvBackwardWeightHost, nullptr},
+    {"rn_conv_forward", ConvForwardHost, ConvForwardCuda},
+    {"rn_conv_backward_data", ConvBackwardDataHost, ConvBackwardDataCuda},
+    {"rn_conv_backward_weight", ConvBackwardWeightHost, ConvBackwardWeightCuda},
     {"rn_depthwise_conv_forward", DepthwiseConvForwardHost, DepthwiseConvForwardCuda},
     {"rn_depthwise_conv_backward_data", DepthwiseConvBackwardDataHost,
      DepthwiseConvBackwardDataCuda},

@@ -1,0 +1,244 @@
+"""Measures the convolutions of a network's train step: cuDNN from our handler against XLA's.
+
+    python benchmarks/convolutions.py [--net resnet50] [--batch 256] [--only TEXT] [--seconds 90]
+                                      [--no-xla] [--no-check] [--json FILE]
+
+Every distinct convolution runs as the step runs it: in place on a bank, as nodes of a captured
+graph, with the engine that was chosen for it. XLA's is the same convolution on arrays, compiled by
+XLA with its own choice of algorithm. Both are medians over executables of many calls. Each
+result is compared with a sum over the filter's taps of matrix products in fp32: within 2e-3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import renaissance as rn
+from renaissance.core.types import Bank
+from renaissance.lowering import targets
+from renaissance.lowering.fused import train_pass
+from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.in_place import InPlaceCall, Location, thread
+from renaissance.lowering.map_launches import convolution_of
+from renaissance.lowering.targets import Convolution
+from renaissance.models import by_name
+from renaissance.program.cuda import CudaKernels
+from renaissance.program.fused import launches_for
+
+CALLS = 10
+TARGETS = {
+    "forward": targets.CONV_FORWARD,
+    "backward_data": targets.CONV_BACKWARD_DATA,
+    "backward_weight": targets.CONV_BACKWARD_WEIGHT,
+}
+ATTRIBUTES = ("n", "h", "w", "c", "k", "p", "q", "r", "s", "stride", "pad", "groups")
+Array = jax.Array
+
+
+def convolutions_of(net: str, batch: int) -> Counter[Convolution]:
+    """The convolutions of a train step under AMP, each with how often it runs."""
+    program = rn.compile(
+        by_name(net), (224, 224, 3), batch, num_classes=1000, amp=True, lowering="xla"
+    )
+    calls = train_pass(program.graph, Scene(program.memory, program.backend.recipe)).calls
+    found = (convolution_of(call) for call in calls)
+    return Counter(one for one in found if one is not None)
+
+
+class Layer:
+    """A convolution's arrays, and its three passes by whoever computes them."""
+
+    def __init__(self, convolution: Convolution):
+        self.sizes = dict(zip(ATTRIBUTES, convolution.sizes, strict=True))
+        s = self.sizes
+        self.x = (s["n"], s["h"], s["w"], s["c"])
+        self.w = (s["k"], s["r"], s["s"], s["c"] // s["groups"])
+        self.y = (s["n"], s["p"], s["q"], s["k"])
+
+    def shapes(self, kind: str) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the two operands and the result, in the order of the operation's record."""
+        if kind == "backward_data":
+            return self.y, self.w, self.x
+        if kind == "backward_weight":
+            return self.x, self.y, self.w
+        return self.x, self.w, self.y
+
+    def by_xla(self, x: Array, w: Array) -> Array:
+        """y as XLA's convolution."""
+        stride, pad = self.sizes["stride"], self.sizes["pad"]
+        return lax.conv_general_dilated(
+            x, w, (stride, stride), [(pad, pad)] * 2,
+            dimension_numbers=("NHWC", "OHWI", "NHWC"), feature_group_count=self.sizes["groups"],
+        )  # fmt: skip
+
+    def by_taps(self, x: Array, w: Array) -> Array:
+        """y in fp32, tap by tap; for one group."""
+        s = self.sizes
+        pad, stride = s["pad"], s["stride"]
+        padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+        y = jnp.zeros(self.y, jnp.float32)
+        for r in range(s["r"]):
+            for t in range(s["s"]):
+                ends = r + (s["p"] - 1) * stride + 1, t + (s["q"] - 1) * stride + 1
+                seen = padded[:, r : ends[0] : stride, t : ends[1] : stride]
+                y += jnp.einsum("npqc,kc->npqk", seen, w[:, r, t], precision="highest")
+        return y
+
+    def passes(self, forward: Callable[[Array, Array], Array], kind: str) -> Callable[..., Array]:
+        """One of the passes of a forward function, of its two operands."""
+        if kind == "forward":
+            return forward
+        if kind == "backward_data":
+            return lambda dy, w: _gradient(lambda x: forward(x, w), self.x, dy)
+        return lambda x, dy: _gradient(lambda w: forward(x, w), self.w, dy)
+
+
+def _gradient(linear: Callable[[Array], Array], shape: tuple[int, ...], dy: Array) -> Array:
+    return jax.vjp(linear, jnp.zeros(shape, dy.dtype))[1](dy)[0]
+
+
+def call_of(convolution: Convolution, layer: Layer) -> tuple[InPlaceCall, int]:
+    """The call on a bank of its own: operands, result, workspace; and the bank's bytes."""
+    sizes = [int(np.prod(shape)) * 2 for shape in layer.shapes(convolution.kind)]
+    places, end = [], 0
+    for size in (*sizes, convolution.workspace_bytes):
+        places.append(Location(Bank.SCRATCH, end, size, convolution.kind))
+        end += -(-size // 256) * 256
+    attributes = {**layer.sizes, "type": 1, "workspace_bytes": convolution.workspace_bytes}
+    if convolution.kind == "forward":
+        attributes["y_type"] = convolution.y_type
+    return InPlaceCall(TARGETS[convolution.kind], tuple(places), attributes, str(convolution)), end
+
+
+@jax.jit
+def random_halves(seed: Array) -> Array:
+    """A megabyte of normal halves as bytes."""
+    values = jax.random.normal(jax.random.key(seed), (1 << 19,), jnp.float16)
+    return lax.bitcast_convert_type(values, jnp.uint8).reshape(-1)
+
+
+def halves(bank: Array, place: Any, shape: tuple[int, ...]) -> Array:
+    """A tensor of a bank."""
+    piece = bank[place.offset : place.offset + place.nbytes]
+    return lax.bitcast_convert_type(piece.reshape(-1, 2), jnp.float16).reshape(shape)
+
+
+def microseconds(run: Callable[[Any], Any], given: Any, repeats: int) -> float:
+    """Median time of a call, CALLS of them in an executable that takes and gives back its state."""
+    given = jax.block_until_ready(run(given))
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        given = jax.block_until_ready(run(given))
+        times.append((time.perf_counter() - begin) / CALLS * 1e6)
+    return statistics.median(times)
+
+
+def xla_run(layer: Layer, kind: str) -> Callable[..., Any]:
+    """CALLS passes by XLA; a barrier keeps each from being the same as the one before."""
+    one = layer.passes(layer.by_xla, kind)
+
+    def run(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, second = pair
+        for _ in range(CALLS):
+            first, second, _ = lax.optimization_barrier((first, second, one(first, second)))
+        return first, second
+
+    return jax.jit(run)
+
+
+def measured(convolution: Convolution, plan_launches: Any, options: Any) -> dict[str, Any]:
+    """Times of a convolution, and how far it is from the reference."""
+    layer, kind = Layer(convolution), convolution.kind
+    call, size = call_of(convolution, layer)
+    block = random_halves(jnp.uint32(7))
+    bank = jnp.tile(block, -(-size // block.size))[:size]
+
+    def several(bank: Array, count: int) -> Array:
+        return thread([call] * count, {Bank.SCRATCH: bank}, {}, plan_launches)[0][Bank.SCRATCH]
+
+    many = jax.jit(lambda bank: several(bank, CALLS), donate_argnums=0)
+    row: dict[str, Any] = {"name": str(convolution), "kind": kind, "sizes": convolution.sizes}
+    row["us"] = microseconds(many, bank.copy(), options.repeats)
+    first, second, result = layer.shapes(kind)
+    a, b, y = (place for place in call.operands[:3])
+    if options.check:
+        ours = halves(jax.jit(lambda bank: several(bank, 1))(bank), y, result)
+        wide = (
+            halves(bank, a, first).astype(jnp.float32),
+            halves(bank, b, second).astype(jnp.float32),
+        )
+        theirs = jax.jit(layer.passes(layer.by_taps, kind))(*wide).astype(jnp.float32)
+        difference = jnp.linalg.norm((ours.astype(jnp.float32) - theirs).reshape(-1))
+        row["error"] = float(difference / jnp.linalg.norm(theirs.reshape(-1)))
+    if options.xla:
+        pair = jnp.copy(halves(bank, a, first)), jnp.copy(halves(bank, b, second))
+        row["xla_us"] = microseconds(xla_run(layer, kind), pair, options.repeats)
+    s = layer.sizes
+    macs = s["n"] * s["p"] * s["q"] * s["k"] * s["r"] * s["s"] * s["c"] // s["groups"]
+    row["tflops"] = 2 * macs / row["us"] / 1e6
+    return row
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--net", default="resnet50")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=90.0, help="start nothing after these")
+    parser.add_argument("--xla", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    began = time.perf_counter()
+    counted = convolutions_of(options.net, options.batch)
+    chosen = [one for one in counted if options.only in str(one)]
+    plan_launches = launches_for(jax.local_devices()[0])
+    if isinstance(plan_launches, CudaKernels):
+        plan_launches.prepare(call_of(one, Layer(one))[0] for one in chosen)
+    print(
+        f"{jax.local_devices()[0].device_kind}, jax {jax.__version__}, fp16, batch {options.batch}"
+    )
+    print(
+        f"{len(chosen)} plans chosen and built after {time.perf_counter() - began:.1f} s",
+        flush=True,
+    )
+    rows: list[dict[str, Any]] = []
+    for one in chosen:
+        if time.perf_counter() - began > options.seconds:
+            print("no time for the rest")
+            break
+        row = {**measured(one, plan_launches, options), "times": counted[one]}
+        rows.append(row)
+        wrong = "  WRONG" if not row.get("error", 0.0) <= 2e-3 else ""
+        print(
+            f"{row['us']:8.1f} us {row['tflops']:5.0f} TFLOP/s"
+            f"  XLA {row.get('xla_us', np.nan):8.1f} us  error {row.get('error', np.nan):.1e}"
+            f"  {row['times']} of {one}{wrong}",
+            flush=True,
+        )
+    for kind in TARGETS:
+        mine = [row for row in rows if row["kind"] == kind]
+        ours = sum(row["us"] * row["times"] for row in mine) / 1e3
+        theirs = sum(row.get("xla_us", np.nan) * row["times"] for row in mine) / 1e3
+        print(f"{kind}: {ours:.2f} ms a step, XLA {theirs:.2f} ms ({len(mine)} shapes)")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

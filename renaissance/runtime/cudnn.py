@@ -1,0 +1,163 @@
+"""cuDNN, whose convolutions run on planned memory: found, opened, its engines measured and pinned.
+
+Plans are built while a program is compiled (``csrc/cudnn``); the custom call looks its plan up by
+key and only enqueues. Which engine a convolution gets is measured once and recorded
+(:mod:`renaissance.runtime.convolution_choices`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import re
+import threading
+from pathlib import Path
+
+from renaissance.core.errors import NativeError
+from renaissance.lowering.targets import Convolution, Launch
+from renaissance.runtime import library
+from renaissance.runtime.compile_cache import key_of
+from renaissance.runtime.convolution_choices import Choice, Choices
+
+PATH_VARIABLE = "RENAISSANCE_CUDNN"
+CANDIDATES = 6
+"""Engines that are measured, in the order cuDNN's heuristics prefer them."""
+REPEATS = 5
+_NAME = re.compile(r"libcudnn\.so\.9")
+_TEXT_BYTES = 8192
+
+
+def candidates() -> list[Path]:
+    """cuDNN libraries of installed wheels."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return sorted(
+        path
+        for folder in folders
+        for path in Path(folder).glob("cudnn/lib/libcudnn.so.*")
+        if _NAME.fullmatch(path.name)
+    )
+
+
+@functools.cache
+def find() -> int:
+    """Open cuDNN: ``RENAISSANCE_CUDNN`` if set, else the wheel's, else the system's.
+
+    Returns:
+        Its version, 91900 for 9.19.0.
+
+    Raises:
+        NativeError: there is none, or it is older than 9.0; the message says how to get it.
+    """
+    native = library.load()
+    chosen = os.environ.get(PATH_VARIABLE)
+    names = [chosen] if chosen else [*map(str, candidates()), "libcudnn.so.9"]
+    problems = []
+    for name in names:
+        message = ctypes.create_string_buffer(512)
+        version = native.rn_cudnn_open(name.encode(), message, ctypes.c_int(len(message)))
+        if version > 0:
+            return int(version)
+        problems.append(message.value.decode(errors="replace"))
+    raise NativeError(
+        f"no cuDNN: {problems[0]}; install jax[cuda13] or jax[cuda12], or set {PATH_VARIABLE} to "
+        "a libcudnn.so.9"
+    )
+
+
+class Convolutions:
+    """Gives convolutions their plans on one device.
+
+    Args:
+        device: The device's ordinal in this process.
+        device_name: What choices are recorded for, such as ``"NVIDIA H200"``.
+        choices: Where choices are recorded; default the user's file.
+
+    Raises:
+        NativeError: there is no cuDNN, or it is too old.
+    """
+
+    def __init__(self, device: int, device_name: str, choices: Choices | None = None):
+        self.device, self.device_name = device, device_name
+        self.version = find()
+        self.choices = Choices() if choices is None else choices
+        self._built: dict[Convolution, Launch] = {}
+        self._locks: dict[Convolution, threading.Lock] = {}
+
+    def launch(self, convolution: Convolution) -> Launch:
+        """The launch of a convolution, its plan built; chosen by measurement the first time.
+
+        Raises:
+            NativeError: cuDNN has no deterministic engine for it that fits the workspace.
+        """
+        with self._locks.setdefault(convolution, threading.Lock()):
+            if convolution not in self._built:
+                self._built[convolution] = Launch(self._plan(convolution), (0, 0, 0), 0)
+            return self._built[convolution]
+
+    def measure(self, convolution: Convolution) -> list[Choice]:
+        """Engines that run a convolution within its workspace, the fastest first.
+
+        Raises:
+            NativeError: there is none.
+        """
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        failed = library.load().rn_conv_plan_measure(
+            ctypes.c_int(self.device),
+            numbers(convolution),
+            ctypes.c_int(CANDIDATES),
+            ctypes.c_int(REPEATS),
+            text,
+            ctypes.c_int(len(text)),
+        )
+        if failed:
+            raise NativeError(f"{convolution}: {text.value.decode(errors='replace')}")
+        return [Choice.of_line(line) for line in text.value.decode().splitlines()]
+
+    def build(self, convolution: Convolution, choice: Choice) -> int:
+        """Build the plan of a choice, run it once on scratch memory, keep it.
+
+        Returns:
+            The key that the custom call finds it by.
+
+        Raises:
+            NativeError: the engine cannot run this convolution.
+        """
+        named = key_of(str(self.version), str(convolution), str(choice.engine), str(choice.knobs))
+        key = int.from_bytes(bytes.fromhex(named[:16]), "little", signed=True)
+        flat = [number for pair in choice.knobs for number in pair]
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        failed = library.load().rn_conv_plan_build(
+            ctypes.c_int64(key),
+            ctypes.c_int(self.device),
+            numbers(convolution),
+            ctypes.c_int64(choice.engine),
+            (ctypes.c_int64 * len(flat))(*flat),
+            ctypes.c_int(len(choice.knobs)),
+            text,
+            ctypes.c_int(len(text)),
+        )
+        if failed:
+            raise NativeError(f"{convolution}: {text.value.decode(errors='replace')}")
+        return key
+
+    def _plan(self, convolution: Convolution) -> int:
+        group = f"{self.device_name}, cuDNN {self.version}"
+        pinned = self.choices.get(group, str(convolution))
+        if pinned is not None:
+            try:
+                return self.build(convolution, pinned)
+            except NativeError:  # a file from elsewhere may name what this device cannot run
+                pass
+        fastest = self.measure(convolution)[0]
+        key = self.build(convolution, fastest)
+        self.choices.put(group, str(convolution), fastest)
+        return key
+
+
+def numbers(convolution: Convolution) -> ctypes.Array[ctypes.c_int64]:
+    """A convolution as ``csrc/cudnn/graph.h`` reads it."""
+    values = convolution.numbers
+    return (ctypes.c_int64 * len(values))(*values)
