@@ -28,4 +28,5 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 @pytest.fixture
 def compiling_anew() -> dict[str, str]:
     """The environment of a process that compiles everything itself."""
-    return {name: value for name, value in os.environ.items() if name not in _CACHE}
+    kept = {name: value for name, value in os.environ.items() if name not in _CACHE}
+    return {**kept, "JAX_ENABLE_COMPILATION_CACHE": "false"}

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from renaissance.core.errors import PlanError
+from renaissance.runtime import xla_cache
 
 _ALIAS = re.compile(r"\{\s*([\d,\s]*)\}:\s*\((\d+),\s*\{[\d,\s]*\},\s*(may|must)-alias\)")
 
@@ -59,6 +60,7 @@ def aot_compile(
     Raises:
         PlanError: a leaf of the state was not aliased to its own input.
     """
+    xla_cache.enable()
     # dropping an unused leaf would shift the donations of all leaves after it
     jitted = jax.jit(function, donate_argnums=(0,) if donates else (), keep_unused=True)
     compiled = jitted.lower(state, *args).compile()
