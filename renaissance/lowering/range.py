@@ -38,6 +38,12 @@ def cast(tensors: Mapping[str, jax.Array], dtype: Any) -> Tensors:
     return {name: x.astype(dtype) for name, x in tensors.items()}
 
 
+JOINED_ELEMENTS = 1 << 21
+"""Up to so many elements are checked side by side: a small network feels every launch. The loop
+of an MLP has 48 instead of 57, and takes 96.9 instead of 98.6 us a step with a spread of 3 (H200,
+``benchmarks/loop_kernels.py``). In a large network the copy would cost more than the launches."""
+
+
 def all_finite(tensors: Mapping[str, jax.Array]) -> jax.Array:
     """Whether no element of any tensor is infinite or NaN.
 
@@ -47,7 +53,11 @@ def all_finite(tensors: Mapping[str, jax.Array]) -> jax.Array:
     Returns:
         A boolean scalar; True for no tensors.
     """
-    flags = [jnp.all(jnp.isfinite(x)) for x in tensors.values()]
+    values = list(tensors.values())
+    is_small = sum(x.size for x in values) <= JOINED_ELEMENTS
+    if len(values) > 1 and is_small and len({x.dtype for x in values}) == 1:
+        values = [jnp.concatenate([x.ravel() for x in values])]
+    flags = [jnp.all(jnp.isfinite(x)) for x in values]
     return reduce(jnp.logical_and, flags, jnp.asarray(True))
 
 

@@ -37,10 +37,14 @@ def test_cast_rounds_to_nearest_even() -> None:
     assert all((back[n] == halves[n]).all() for n in halves)
 
 
+@pytest.mark.parametrize("joined", [0, ranges.JOINED_ELEMENTS])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_one_bad_element_anywhere_is_found(dtype: Any, bad: float) -> None:
-    check = jax.jit(ranges.all_finite)
+def test_one_bad_element_anywhere_is_found(
+    dtype: Any, bad: float, joined: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "JOINED_ELEMENTS", joined)
+    check = jax.jit(lambda tensors: ranges.all_finite(tensors))
     assert bool(check(as_jax(tensors(dtype))))
     for name, value in tensors(dtype).items():
         for index in range(value.size):
@@ -54,6 +58,11 @@ def test_one_bad_element_anywhere_is_found(dtype: Any, bad: float) -> None:
 def test_the_largest_finite_number_is_finite_and_no_tensors_are_too() -> None:
     assert bool(ranges.all_finite({"x": jnp.asarray([65504.0], jnp.float16)}))
     assert bool(ranges.all_finite({}))
+
+
+def test_tensors_of_several_types_are_checked_one_by_one() -> None:
+    mixed = {"a": jnp.ones(3, jnp.float16), "b": jnp.asarray([1.0, jnp.nan], jnp.float32)}
+    assert not bool(ranges.all_finite(mixed))
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 15, 24])
