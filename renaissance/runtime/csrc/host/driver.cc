@@ -104,7 +104,7 @@ void* kernel_of(int64_t key) {
 }
 
 // Whether all clusters of a kernel whose blocks wait for each other run at once.
-std::string check_clusters(void* kernel, void* function, const Residency& r, int device) {
+std::string check_clusters(void* kernel, const Residency& r, int device) {
   const Driver& cuda = driver();
   if (!cuda.clusters) return "the CUDA driver is too old for clusters";
   int code = cuda.kernel_set_attribute(kLargeClusters, 1, kernel, device), fit = 0;
@@ -113,7 +113,7 @@ std::string check_clusters(void* kernel, void* function, const Residency& r, int
   LaunchAttribute dimension = {kClusterDimension, 0, {size, 1, 1}};
   LaunchConfiguration wanted = {{size * count, 1, 1}, {static_cast<unsigned>(r.threads), 1, 1},
                                 static_cast<unsigned>(r.shared_bytes), nullptr, &dimension, 1};
-  if ((code = cuda.clusters(&fit, function, &wanted)))
+  if ((code = cuda.clusters(&fit, kernel, &wanted)))
     return failure("cuOccupancyMaxActiveClusters", code);
   if (fit >= r.clusters) return "";
   return "the device runs " + std::to_string(fit) + " clusters of " + std::to_string(r.cluster) +
@@ -135,7 +135,7 @@ std::string prepare(void* kernel, const Residency& r, int ordinal) {
   else if ((code = cuda.kernel_set_attribute(kMaxDynamicSharedBytes, r.shared_bytes, kernel, device)))
     problem = failure("cuKernelSetAttribute", code);
   else if (r.cluster > 1)
-    problem = check_clusters(kernel, function, r, device);
+    problem = check_clusters(kernel, r, device);
   cuda.context_pop(&popped);
   return problem;
 }
