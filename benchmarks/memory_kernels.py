@@ -1,22 +1,28 @@
 """Measures the kernels that work on maps: bytes a second against a copy of the same run.
 
-    python benchmarks/memory_kernels.py [--batch 256] [--only NAME] [--repeats 5] [--json FILE]
+    python benchmarks/memory_kernels.py [--batch 256] [--only PATTERN] [--variants] [--json FILE]
 
-Every kernel runs in place on random halves, twenty calls in one executable, so that a number is
-what a node of the captured graph costs. Each is run twice from the same memory first and must give
-the same bits. Bytes are what the operation must move: each operand once a pass. Correctness is what
-``tests/lowering/test_native_{conv,norm,pool}.py`` check, on whatever device they run on.
+Every kernel runs in place on random halves, in an executable of many calls and in one of few. A
+number is the difference of their times over the difference in calls: starting an executable and
+waiting for its end, some 200 us, are not in it. Each is run twice from the same memory first and
+must give the same bits. Bytes are what the operation must move: each operand once a pass.
+Correctness is what ``tests/lowering/test_native_{conv,norm,pool}.py`` check, on whatever device
+they run on. With ``--variants``, depthwise kernels are measured in several shapes.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import re
 import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +31,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from renaissance.core.types import Bank
-from renaissance.lowering import fused_maps, targets
+from renaissance.lowering import fused_maps, map_launches, targets
 from renaissance.lowering.in_place import InPlaceCall, Location, thread
 from renaissance.lowering.launches import launches_of
+from renaissance.lowering.map_launches import DepthwiseShape
 from renaissance.lowering.targets import Target
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 
-CALLS = 20
+CALLS, FEW_CALLS = 24, 4
 HALF = 1
 RELU, RELU6 = 1, 2
 WORKSPACE = 32 << 20
@@ -64,7 +71,7 @@ class Case:
 def norm_cases(n: int, side: int, c: int) -> Iterator[Case]:
     """Batch norm's passes over a map."""
     rows = n * side * side
-    m, v, pieces = rows * c * 2, c * 4, fused_maps.partial_rows(rows)
+    m, v, pieces = rows * c * 2, c * 4, fused_maps.partial_rows(rows, c)
     place = f"{c}x{side}x{side}"
     base = {"rows": rows, "c": c, "type": HALF}
     norm, none = [v] * 4, [0] * 4
@@ -112,7 +119,7 @@ def pool_cases(n: int) -> Iterator[Case]:
         yield Case(f"norm relu max-pool {place}", forward, sizes, moved, more)
         given = {**shape, "argmax_bytes": 1}
         yield Case(f"max-pool backward {place}", backward, [y, winners, m], moved, given)
-        pieces = fused_maps.partial_rows(n * side * side)
+        pieces = fused_maps.partial_rows(n * side * side, c)
         sizes = [y, 0, winners, m, *[v] * 4, 0, 0, 0, 0, 0, m, v, v, 0, 0, 0, pieces * 2 * v, 0]
         more |= {"rows": n * side * side, "partial_rows": pieces}
         moved = 3 * m + 2 * (y + winners)
@@ -122,6 +129,11 @@ def pool_cases(n: int) -> Iterator[Case]:
         yield Case(f"avg-pool {place}", targets.AVERAGE_POOL_FORWARD, [m, y], moved, shape)
         target = targets.AVERAGE_POOL_BACKWARD
         yield Case(f"avg-pool backward {place}", target, [y, m], moved, shape)
+    yield from global_cases(n)
+
+
+def global_cases(n: int) -> Iterator[Case]:
+    """Global pools, and the padding of the first layer's channels."""
     sizes = {"n": n, "pixels": 49, "c": 2048, "type": HALF}
     m, y = n * 49 * 2048 * 2, n * 2048 * 2
     both = {**sizes, "y_type": HALF}
@@ -141,7 +153,8 @@ def pool_cases(n: int) -> Iterator[Case]:
 
 def depthwise_cases(n: int) -> Iterator[Case]:
     """Depthwise convolutions of MobileNetV2."""
-    layers = ((32, 112, 1), (96, 112, 2), (144, 56, 1), (192, 28, 1), (576, 14, 1), (960, 7, 1))
+    wide = ((32, 112, 1), (96, 112, 2), (144, 56, 1), (144, 56, 2), (192, 28, 1), (192, 28, 2))
+    layers = (*wide, (384, 14, 1), (576, 14, 1), (576, 14, 2), (960, 7, 1))
     for c, side, stride in layers:
         out = (side - 1) // stride + 1
         shape = {"n": n, "h": side, "w": side, "c": c, "k": c, "p": out, "q": out}
@@ -165,6 +178,7 @@ def cases(n: int) -> Iterator[Case]:
     yield from norm_cases(n, 56, 256)
     yield from norm_cases(n, 112, 64)
     yield from norm_cases(n, 7, 2048)
+    yield from norm_cases(n, 7, 1280)
     yield from pool_cases(n)
     yield from depthwise_cases(n)
 
@@ -190,23 +204,60 @@ def measured(case: Case, plan_launches: Any, repeats: int) -> tuple[float, bool]
         banks, _ = thread([call] * count, {Bank.SCRATCH: bank}, {}, plan_launches)
         return banks[Bank.SCRATCH]
 
-    once = jax.jit(lambda bank: several(bank, 1), donate_argnums=0)
-    many = jax.jit(lambda bank: several(bank, CALLS), donate_argnums=0)
+    once = jax.jit(partial(several, count=1), donate_argnums=0)
     same = bool(jnp.array_equal(once(filled(size)), once(filled(size))))
-    bank = jax.block_until_ready(many(filled(size)))
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        bank = jax.block_until_ready(many(bank))
-        times.append((time.perf_counter() - begin) / CALLS * 1e6)
-    return statistics.median(times), same
+    medians = []
+    for count in (FEW_CALLS, CALLS):
+        several_calls = jax.jit(partial(several, count=count), donate_argnums=0)
+        bank = jax.block_until_ready(several_calls(filled(size)))
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            bank = jax.block_until_ready(several_calls(bank))
+            times.append(time.perf_counter() - begin)
+        medians.append(statistics.median(times))
+    return (medians[1] - medians[0]) / (CALLS - FEW_CALLS) * 1e6, same
 
 
-def compile_all(chosen: list[Case], plan_launches: Any) -> None:
+SHAPES = [
+    DepthwiseShape(width, across, ahead, blocks=2 if width == 4 else 1)
+    for width, across in ((4, 1), (4, 2), (8, 1))
+    for ahead in (1, 2, 3)
+]
+"""Shapes of depthwise kernels that ``--variants`` measures."""
+
+
+def shapes_of(case: Case, options: argparse.Namespace) -> list[DepthwiseShape | None]:
+    """In which shapes a case is measured; None for the chosen one."""
+    return [*SHAPES] if options.variants and case.name.startswith("depthwise") else [None]
+
+
+def described(shape: DepthwiseShape) -> str:
+    """A shape in few words."""
+    return f"width {shape.width} across {shape.across} ahead {shape.ahead}"
+
+
+@contextmanager
+def depthwise_shape(shape: DepthwiseShape | None) -> Iterator[None]:
+    """All depthwise kernels in this shape, while it lasts."""
+    chosen = dict(map_launches.DEPTHWISE)
+    if shape is not None:
+        kinds = itertools.product(("forward", "data", "weight"), (1, 2))
+        map_launches.DEPTHWISE.update(dict.fromkeys(kinds, shape))
+    yield
+    map_launches.DEPTHWISE.clear()
+    map_launches.DEPTHWISE.update(chosen)
+
+
+def compile_all(chosen: list[Case], plan_launches: Any, options: argparse.Namespace) -> None:
     """Compile every kernel side by side: the compiler works outside Python's lock."""
     if not isinstance(plan_launches, CudaKernels):
         return
-    kernels = {launch.kernel for case in chosen for launch in launches_of(case.call()[0])}
+    kernels = set()
+    for case in chosen:
+        for shape in shapes_of(case, options):
+            with depthwise_shape(shape):
+                kernels |= {launch.kernel for launch in launches_of(case.call()[0])}
     begin = time.perf_counter()
     with ThreadPoolExecutor() as pool:
         list(pool.map(plan_launches.compiler.compile, kernels))
@@ -217,29 +268,36 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="a regular expression")
+    parser.add_argument("--variants", action="store_true", help="depthwise in several shapes")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60.0, help="start no case after these")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     plan_launches = launches_for(jax.local_devices()[0])
-    chosen = [c for c in cases(options.batch) if c.name == "copy" or options.only in c.name]
-    compile_all(chosen, plan_launches)
+    chosen = [
+        c for c in cases(options.batch) if c.name == "copy" or re.search(options.only, c.name)
+    ]
+    compile_all(chosen, plan_launches, options)
     print(f"{jax.local_devices()[0]}, jax {jax.__version__}, batch {options.batch}, fp16")
     rows, copy, began = [], np.nan, time.perf_counter()
-    for case in chosen:
+    wanted = [(case, shape) for case in chosen for shape in shapes_of(case, options)]
+    for case, shape in wanted:
         if time.perf_counter() - began > options.seconds:
             print("no time for the rest")
             break
-        time_us, same = measured(case, plan_launches, options.repeats)
+        with depthwise_shape(shape):
+            time_us, same = measured(case, plan_launches, options.repeats)
         rate = case.moved / time_us / 1e3
         copy = rate if case.name == "copy" else copy
         bits = "" if same else "  DIFFERENT BITS"
+        label = "" if shape is None else f"  {described(shape)}"
         print(
-            f"{case.name:44s} {time_us:8.1f} us {rate:7.0f} GB/s {rate / copy:6.1%}{bits}",
+            f"{case.name:44s} {time_us:8.1f} us {rate:7.0f} GB/s {rate / copy:6.1%}{bits}{label}",
             flush=True,
         )
-        rows.append({"name": case.name, "us": time_us, "bytes": case.moved, "same_bits": same})
+        row = {"name": case.name, "us": time_us, "bytes": case.moved, "same_bits": same}
+        rows.append(row if shape is None else {**row, "shape": described(shape)})
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

@@ -24,6 +24,8 @@ Places = tuple[Location | None, ...]
 
 PARTIAL_ROWS = 512
 """Rows a plan reserves for the partial sums of a reduction."""
+PARTIAL_SUMS = PARTIAL_ROWS * 256
+"""Partial sums of one kind that a reduction leaves, at most: they fill the device."""
 ROWS_OF_A_BLOCK = 32
 """Pixels at least that one block of a reduction reads."""
 SUMS_OF_A_BLOCK = 256
@@ -32,9 +34,10 @@ SUMS_OF_A_BLOCK = 256
 _NO_POOL = dict.fromkeys(("n", "h", "w", "p", "q", "kernel", "stride", "pad"), 0)
 
 
-def partial_rows(rows: int) -> int:
-    """Partial sums that a reduction over so many pixels is split into."""
-    return max(1, min(PARTIAL_ROWS, -(-rows // ROWS_OF_A_BLOCK)))
+def partial_rows(rows: int, channels: int) -> int:
+    """Partial sums that a reduction over pixels is split into: fewer for a map of many channels."""
+    enough = PARTIAL_SUMS // channels
+    return max(1, min(PARTIAL_ROWS, enough, -(-rows // ROWS_OF_A_BLOCK)))
 
 
 def _at(scene: Scene, node: ComputeNode, *roles: str) -> Places:
@@ -169,7 +172,10 @@ _NONE: Places = (None, None, None, None)
 
 def _statistics(scene: Scene, node: ComputeNode, x: str) -> Calls:
     sizes: dict[str, Any] = _rows(scene, node, x, "mean")
-    sizes |= {"partial_rows": partial_rows(sizes["rows"]), "type": _type(scene, node, x)}
+    sizes |= {
+        "partial_rows": partial_rows(sizes["rows"], sizes["c"]),
+        "type": _type(scene, node, x),
+    }
     constants = {name: float(node.params[name]) for name in ("momentum", "eps")}
     results = ("mean", "inverse_std", "next_mean", "next_var", "partial")
     operands = _at(scene, node, x, "prev_mean", "prev_var", *results)
@@ -200,7 +206,10 @@ def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
     sizes: dict[str, Any] = {**_NO_POOL, **_rows(scene, node, "x", "gamma"), "argmax_bytes": 0}
     if scene.at(node, "argmax") is not None:
         sizes |= {**_pool_sizes(scene, node, "x", "dy"), "argmax_bytes": _argmax_bytes(scene, node)}
-    sizes |= {"partial_rows": partial_rows(sizes["rows"]), "activation": _activation(node)}
+    sizes |= {
+        "partial_rows": partial_rows(sizes["rows"], sizes["c"]),
+        "activation": _activation(node),
+    }
     maps = ("dy", "addend", "x", "y", "z", "shortcut", "dx", "dshortcut")
     sizes["type"] = _type(scene, node, *maps)
     return [InPlaceCall(targets.BATCH_NORM_BACKWARD, operands, sizes, node.layer)]

@@ -7,7 +7,8 @@ most 16 bytes (``csrc/kernels/map.cuh``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from renaissance.lowering import targets
@@ -21,16 +22,28 @@ from renaissance.lowering.launches import (
     spread,
 )
 from renaissance.lowering.targets import Convolution, Target
-from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
+from renaissance.lowering.tiles import (
+    FLOAT_THREADS,
+    LARGE,
+    MULTIPROCESSORS,
+    FloatTile,
+    ceil_div,
+)
 
 WALK_BLOCKS = MULTIPROCESSORS * 8
 """Blocks of an element-wise pass: all threads a device can hold."""
 TILE_COLUMNS = 32
 """Packs side by side in a block of a reduction, at most."""
-FILTER_BYTES = 40_000
-"""Shared memory that a block of a depthwise convolution gives to filters, at most."""
-WEIGHT_SUMS = 36
-"""Sums a thread of a depthwise weight gradient keeps in registers, at most."""
+WIDEST_SWEEP = 3
+"""Windows up to so wide, a pool's backward pass keeps the outputs of a tile in registers."""
+SWEEP_STEPS = 10
+"""Steps of a strip of a pool's backward pass."""
+KEY_STEPS = 14
+"""Steps of a strip of a max-pool, at most."""
+FILTER_FLOATS = 72
+"""Filters, or their gradients, that a thread of a depthwise convolution keeps in registers."""
+STRIP_STEPS = 29
+"""Steps of a strip of a depthwise convolution, at most: each strip reads a window's rows first."""
 
 
 def pack_width(channels: int, half: int, most: int = 8) -> int:
@@ -117,12 +130,16 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants["stash"] = _stash(call, constants)
     if pooled:
         constants |= _window(a, argmax_bytes=a["argmax_bytes"])
+        sweep, walk = _sweep(a)
+        constants |= sweep
+    else:
+        walk = _walk(a, a["rows"])
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
     finalise = (ceil_div(a["c"], 32), 1, 1)
     return [
         _launch(source, f"{stem}_sums", (a["partial_rows"], tiles, 1), THREADS, **constants),
         _launch(source, f"{stem}_finalise", finalise, 1024, **constants),
-        _launch(source, f"{stem}_apply", _walk(a, a["rows"]), THREADS, **constants),
+        _launch(source, f"{stem}_apply", walk, THREADS, **constants),
     ]
 
 
@@ -169,25 +186,57 @@ def _max_pool_forward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants = {**_map(a), **_window(a, argmax_bytes=a["argmax_bytes"])}
     constants["norm"] = int(call.operands[3] is not None)
     constants["activation"] = a["activation"]
+    if (
+        a["type"]
+        and constants["width"] > 1
+        and a["kernel"] <= WIDEST_SWEEP
+        and a["argmax_bytes"] < 4
+    ):
+        constants["rows"] = KEY_STEPS
+        strips = a["n"] * ceil_div(a["p"], KEY_STEPS) * a["q"]
+        grid = _strips(a["c"] // constants["width"], strips)
+        return [_launch("max_pool_keys.cu", "max_pool_keys", grid, THREADS, **constants)]
+    constants["sweeps"] = 0
     grid = _walk(a, a["n"] * a["p"] * a["q"])
     return [_launch("max_pool.cu", "max_pool_forward", grid, THREADS, **constants)]
+
+
+def _sweep(a: Any) -> tuple[dict[str, int], tuple[int, int, int]]:
+    """Constants and grid of a pool's backward pass: by strips of tiles, or pixel by pixel."""
+    if a["kernel"] > WIDEST_SWEEP or a["stride"] > WIDEST_SWEEP:
+        return {"sweeps": 0}, _walk(a, a["n"] * a["h"] * a["w"])
+    down, across = (ceil_div(a[extent] + a["pad"], a["stride"]) for extent in ("h", "w"))
+    strips = a["n"] * ceil_div(down, SWEEP_STEPS) * across
+    return {"sweeps": 1, "rows": SWEEP_STEPS}, _strips(
+        a["c"] // pack_width(a["c"], a["type"]), strips
+    )
+
+
+def _strips(columns: int, strips: int) -> tuple[int, int, int]:
+    """A grid with a thread for every pack of a strip; blocks are handed out as others end."""
+    return (ceil_div(strips * columns, THREADS), 1, 1)
 
 
 def _max_pool_backward(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     constants = {**_map(a), **_window(a, argmax_bytes=a["argmax_bytes"])}
-    constants |= {"norm": 0, "activation": 0}
-    grid = _walk(a, a["n"] * a["h"] * a["w"])
+    sweep, grid = _sweep(a)
+    constants |= {"norm": 0, "activation": 0, **sweep}
     return [_launch("max_pool.cu", "max_pool_backward", grid, THREADS, **constants)]
 
 
-def _average_pool(name: str, height: str, width: str) -> Plan:
-    def plan(call: InPlaceCall) -> list[PlannedLaunch]:
-        a = call.attributes
-        grid = _walk(a, a["n"] * a[height] * a[width])
-        return [_launch("average_pool.cu", name, grid, THREADS, **_map(a), **_window(a))]
+def _average_pool_forward(call: InPlaceCall) -> list[PlannedLaunch]:
+    a = call.attributes
+    grid = _walk(a, a["n"] * a["p"] * a["q"])
+    constants = {**_map(a), **_window(a, sweeps=0)}
+    return [_launch("average_pool.cu", "average_pool_forward", grid, THREADS, **constants)]
 
-    return plan
+
+def _average_pool_backward(call: InPlaceCall) -> list[PlannedLaunch]:
+    a = call.attributes
+    sweep, grid = _sweep(a)
+    constants = {**_map(a), **_window(a), **sweep}
+    return [_launch("average_pool.cu", "average_pool_backward", grid, THREADS, **constants)]
 
 
 def _global_forward(call: InPlaceCall) -> list[PlannedLaunch]:
@@ -200,17 +249,23 @@ def _global_forward(call: InPlaceCall) -> list[PlannedLaunch]:
 
 def _global_backward(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
-    constants = _map(a, tile=_tile(a)[0], y_half=a["type"])
-    grid = _walk(a, a["n"] * a["pixels"])
+    tile, tiles = _tile(a)
+    constants = _map(a, tile=tile, y_half=a["type"])
     stem = "global_average_pool"
-    return [_launch(f"{stem}.cu", f"{stem}_backward", grid, THREADS, **constants)]
+    return [_launch(f"{stem}.cu", f"{stem}_backward", (a["n"], tiles, 1), THREADS, **constants)]
 
 
 def _gap_fc_backward(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
-    grid = (ceil_div(a["n"], 8), ceil_div(a["c"], THREADS), 1)
-    constants = {"half": a["type"], "c": a["c"], "k": a["k"]}
-    return [_launch("gap_fc_backward.cu", "gap_fc_backward_data", grid, THREADS, **constants)]
+    tile = LARGE if a["type"] else FloatTile(32, 64)
+    threads = LARGE.threads if a["type"] else FLOAT_THREADS
+    needed = LARGE.shared_bytes(True, False) if a["type"] else FloatTile(32, 64).shared_bytes
+    item = 2 if a["type"] else 4
+    shared = max(needed, tile.m * (tile.n * item + 16))
+    constants = {**_map(a), "k": a["k"], **tile.constants, "shared_bytes": shared}
+    found = kernel("gap_fc_backward.cu", "gap_fc_backward_data", **constants)
+    grid = (ceil_div(a["n"], tile.m), ceil_div(a["c"], tile.n), 1)
+    return [PlannedLaunch(found, grid, threads, shared)]
 
 
 def _channel_padding(call: InPlaceCall) -> list[PlannedLaunch]:
@@ -225,39 +280,72 @@ def _channel_padding(call: InPlaceCall) -> list[PlannedLaunch]:
 # -- convolutions ---------------------------------------------------------------------------------
 
 
-def _depthwise(a: Any, most: int = 8) -> tuple[dict[str, int], int]:
-    """Constants of a depthwise kernel, and its tiles of channels."""
-    width = pack_width(a["c"], a["type"], most)
-    taps = a["r"] * a["s"]
-    columns = max(1, min(TILE_COLUMNS, FILTER_BYTES // (4 * taps * width)))
-    tile, tiles = tile_of(a["c"] // width, columns)
-    constants = {"half": a["type"], "c": a["c"], "width": width, "tile": tile}
-    window = {name: a[name] for name in ("r", "s", "stride", "pad")}
-    return {**constants, **window}, tiles
+@dataclass(frozen=True, slots=True)
+class DepthwiseShape:
+    """How a depthwise kernel is cut up; measured in ``benchmarks/notes_memory_kernels.md``.
+
+    Attributes:
+        width: Channels of a thread, at most.
+        across: Output pixels of a thread along a row; of a data gradient, times the stride.
+        ahead: Steps that rows are read before their use.
+        unroll: Steps of the loop that are written out.
+        blocks: Blocks that must fit on a multiprocessor, which bounds the registers.
+    """
+
+    width: int = 4
+    across: int = 1
+    ahead: int = 1
+    unroll: int = 1
+    blocks: int = 2
 
 
-def _patches(name: str, height: str, width: str) -> Plan:
+DEPTHWISE = {
+    ("forward", 1): DepthwiseShape(across=2),
+    ("data", 1): DepthwiseShape(across=2),
+    ("data", 2): DepthwiseShape(across=2),
+}
+"""By kind and stride; what is not here has a plain :class:`DepthwiseShape`."""
+
+
+def _depthwise(a: Any, kind: str) -> dict[str, int]:
+    """Constants of a depthwise kernel."""
+    shape = DEPTHWISE.get((kind, a["stride"]), DepthwiseShape())
+    fits = max(w for w in (8, 4, 2, 1) if w * a["r"] * a["s"] <= FILTER_FLOATS or w == 1)
+    width = pack_width(a["c"], a["type"], min(fits, shape.width))
+    constants = {"half": a["type"], "c": a["c"], "width": width, "rows": STRIP_STEPS}
+    constants |= {name: a[name] for name in ("r", "s", "stride", "pad")}
+    constants |= {name: getattr(shape, name) for name in ("ahead", "unroll", "blocks")}
+    return constants | {"across": shape.across * (a["stride"] if kind == "data" else 1)}
+
+
+def _depthwise_pass(name: str, kind: str, steps: Callable[[Any], int], along: str) -> Plan:
+    """Plan of the forward pass or the data gradient: a thread to a pack of a strip."""
+
     def plan(call: InPlaceCall) -> list[PlannedLaunch]:
         a = call.attributes
-        constants, tiles = _depthwise(a)
-        stride = a["stride"]
-        # Outputs of a strided forward pass share little input; a smaller patch saves registers.
-        is_data = name.endswith("data")
-        rows, columns = (1, 2) if stride > 1 and not is_data else (max(2, stride),) * 2
-        patches = a["n"] * ceil_div(a[height], rows) * ceil_div(a[width], columns)
-        blocks = ceil_div(patches, THREADS // constants["tile"])
-        grid = (min(blocks, max(1, WALK_BLOCKS // tiles)), tiles, 1)
-        constants |= {"tile_p": rows, "tile_q": columns, "data": int(is_data)}
+        constants = _depthwise(a, kind) | {"data": int(kind == "data")}
+        down = ceil_div(steps(a), constants["rows"])
+        strips = a["n"] * down * ceil_div(a[along], constants["across"])
+        grid = _strips(a["c"] // constants["width"], strips)
         return [_launch("depthwise_conv.cu", name, grid, THREADS, **constants)]
 
     return plan
 
 
+_depthwise_forward = _depthwise_pass("depthwise_conv_forward", "forward", lambda a: a["p"], "q")
+_depthwise_data = _depthwise_pass(
+    "depthwise_conv_backward_data",
+    "data",
+    lambda a: ceil_div(a["h"] + a["pad"], a["stride"]),
+    "w",
+)
+
+
 def _depthwise_weight(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     taps = a["r"] * a["s"]
-    most = max(width for width in (8, 4, 2, 1) if width * taps <= WEIGHT_SUMS or width == 1)
-    constants, tiles = _depthwise(a, most)
+    constants = _depthwise(a, "weight")
+    constants["tile"], tiles = tile_of(a["c"] // constants["width"])
     source, pieces = "depthwise_conv_weight.cu", a["partial_rows"]
     grid = (pieces, tiles, 1)
     first = _launch(source, "depthwise_conv_backward_weight", grid, THREADS, **constants)
@@ -293,8 +381,8 @@ def _by_library(call: InPlaceCall) -> list[PlannedLaunch]:
 
 MAP_PLANS: dict[Target, Plan] = {
     **dict.fromkeys(_LIBRARY, _by_library),
-    targets.DEPTHWISE_CONV_FORWARD: _patches("depthwise_conv_forward", "p", "q"),
-    targets.DEPTHWISE_CONV_BACKWARD_DATA: _patches("depthwise_conv_backward_data", "h", "w"),
+    targets.DEPTHWISE_CONV_FORWARD: _depthwise_forward,
+    targets.DEPTHWISE_CONV_BACKWARD_DATA: _depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: _depthwise_weight,
     targets.BATCH_NORM_STATISTICS: _statistics,
     targets.BATCH_NORM_APPLY: _apply,
@@ -304,8 +392,8 @@ MAP_PLANS: dict[Target, Plan] = {
     targets.ADD_FORWARD: _add,
     targets.MAX_POOL_FORWARD: _max_pool_forward,
     targets.MAX_POOL_BACKWARD: _max_pool_backward,
-    targets.AVERAGE_POOL_FORWARD: _average_pool("average_pool_forward", "p", "q"),
-    targets.AVERAGE_POOL_BACKWARD: _average_pool("average_pool_backward", "h", "w"),
+    targets.AVERAGE_POOL_FORWARD: _average_pool_forward,
+    targets.AVERAGE_POOL_BACKWARD: _average_pool_backward,
     targets.GLOBAL_AVERAGE_POOL_FORWARD: _global_forward,
     targets.GLOBAL_AVERAGE_POOL_BACKWARD: _global_backward,
     targets.GAP_FC_BACKWARD_DATA: _gap_fc_backward,

@@ -10,6 +10,20 @@ typedef const char* SharedAddress;
 inline float half_to_float(half_bits h) { return to_float(half{h}); }
 inline half_bits float_to_half(float f) { return to_half(f).bits; }
 
+inline uint pack_halves(float low, float high) {
+  return float_to_half(low) | static_cast<uint>(float_to_half(high)) << 16;
+}
+
+inline uint add_zero(uint pair) {
+  uint sum = 0;
+  for (int shift = 0; shift < 32; shift += 16) {
+    uint h = pair >> shift & 0xFFFFu;
+    bool is_nan = (h & 0x7FFFu) > 0x7C00u;
+    sum |= (is_nan ? 0x7FFFu : (h == 0x8000u ? 0u : h)) << shift;
+  }
+  return sum;
+}
+
 inline SharedAddress shared_address(const void* pointer) {
   return static_cast<const char*>(pointer);
 }

@@ -82,7 +82,7 @@ def statistics(
     """mean, inverse_std, next_mean and next_var of a map."""
     c = x.shape[-1]
     rows = x.size // c
-    pieces = fused_maps.partial_rows(rows)
+    pieces = fused_maps.partial_rows(rows, c)
     names = ("mean", "inverse_std", "next_mean", "next_var")
     results = run(
         targets.BATCH_NORM_STATISTICS, x, prev["mean"], prev["var"],
@@ -122,7 +122,7 @@ def norm_backward(
     x, dtype = given["x"], given["x"].dtype
     c = given["mean"].size
     rows = x.size // c
-    pieces = fused_maps.partial_rows(rows)
+    pieces = fused_maps.partial_rows(rows, c)
     sums = 4 if "shortcut_mean" in given else 2
     order = ("dx", "dgamma", "dbeta", "dshortcut", "dshortcut_gamma", "dshortcut_beta")
     vectors = {name: ((c,), np.float32) for name in order if name not in ("dx", "dshortcut")}

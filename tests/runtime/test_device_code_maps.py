@@ -100,3 +100,25 @@ def test_pooled_gradient_of_a_last_layer() -> None:
     (dx,) = emulated.run(targets.GAP_FC_BACKWARD_DATA, dy, w, result, **sizes)
     theirs = MEANING["gap_fc_backward_data"](wide({"dy": dy, "w": w}), {}, {"dx": dx.shape})
     assert_close(dx, theirs["dx"], np.float16)
+
+
+def test_max_pool_of_halves_prefers_the_first_and_nan() -> None:
+    """Zeros of either sign tie, and so do NaNs; the first in row-major order wins."""
+    rng = np.random.default_rng(7)
+    x = rng.choice(np.array([-2.0, -0.0, 0.0, 1.0, np.nan], np.float16), (2, 9, 7, 8))
+    sizes = maps.pool_sizes(x.shape, 3, 2, 1)
+    ours = maps.max_pool({"x": x}, sizes)
+    params = {"kernel": 3, "stride": 2, "pad": 1}
+    theirs = MEANING["max_pool_forward"](wide({"x": x}), params, {})
+    np.testing.assert_array_equal(ours["y"], theirs["y"])
+    np.testing.assert_array_equal(ours["argmax"], theirs["argmax"])
+
+
+def test_gradient_of_a_pooled_layer_is_spread_over_its_pixels() -> None:
+    n, pixels, c, k = 70, 3, 72, 40
+    dy, w = normals(8, np.float16, (n, k), (k, c))
+    sizes = {"n": n, "pixels": pixels, "c": c, "k": k, "type": 1}
+    target = targets.GAP_FC_BACKWARD_DATA
+    (dx,) = emulated.run(target, dy, w, poisoned((n, pixels, c), np.float16), **sizes)
+    theirs = dy.astype(np.float64) @ w.astype(np.float64) / pixels
+    assert_close(dx, np.repeat(theirs[:, None], pixels, axis=1), np.float16)

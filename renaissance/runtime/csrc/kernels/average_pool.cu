@@ -33,10 +33,43 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
+#if RN_SWEEPS
+// Outputs of an average pool: the part of their gradient that each pixel gets.
+struct AverageOutputs {
+  const void* dy;
+  struct Output {
+    Floats part;
+  };
+
+  __device__ __forceinline__ Output read(const PoolShape& s, Index n, int p, int q,
+                                         int column) const {
+    Output output;
+    zero(output.part);
+    if (p < 0 || p >= s.p || q < 0 || q >= s.q) return output;
+    load(output.part, dy, (n * s.p + p) * s.q + q, column);
+    float each = 1.0f / static_cast<float>(real(p, s.h) * real(q, s.w));
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) output.part[j] *= each;
+    return output;
+  }
+
+  static __device__ __forceinline__ void add(Floats& dx, const Output& from, int) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) dx[j] += from.part[j];
+  }
+};
+#endif
+
 extern "C" __global__ void __launch_bounds__(256)
     average_pool_backward_kernel(const AveragePoolBackward op) {
   const PoolShape& s = op.pool;
   Walk walk;
+#if RN_SWEEPS
+  AverageOutputs outputs{op.dy};
+  StoreGradient visitor{op.dx, walk.column};
+  for (Index strip = walk.row; strip < strips_of(s); strip += walk.step)
+    sweep(outputs, s, strip, walk.column, visitor);
+#else
   for (Index row = walk.row; row < s.n * s.h * s.w; row += walk.step) {
     Pixel at = pixel_of(row, s.h, s.w);
     int p1 = last_output(at.h, s.p), q1 = last_output(at.w, s.q);
@@ -52,4 +85,5 @@ extern "C" __global__ void __launch_bounds__(256)
       }
     store(op.dx, row, walk.column, dx);
   }
+#endif
 }

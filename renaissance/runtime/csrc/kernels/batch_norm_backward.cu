@@ -15,6 +15,8 @@
 using namespace rn;
 
 constexpr int kSums = RN_SHORTCUT == 2 ? 3 : 2;
+// Two blocks to a multiprocessor at least: a pool's pass would take more registers than it gains by.
+constexpr int kBlocks = RN_POOLED ? 2 : 1;
 constexpr bool kRecomputes = RN_ACTIVATION != 0 && !RN_GATED;
 
 __device__ __forceinline__ void* stash(const BatchNormBackward& op) {
@@ -24,10 +26,32 @@ __device__ __forceinline__ void* stash(const BatchNormBackward& op) {
 struct Gradient {
   PackNorm norm;
 
+  // dz of a pack from the gradient behind the activation.
+  __device__ __forceinline__ void mask(const BatchNormBackward& op, Index row, int column, Floats& dz,
+                                       const Floats& x) const {
+    Floats gate;
+    if (RN_GATED && RN_ACTIVATION) load(gate, op.gate, row, column);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j)
+      if (RN_GATED && RN_ACTIVATION)
+        dz[j] *= activation_slope(RN_ACTIVATION, gate[j]);
+      else if (RN_ACTIVATION)
+        dz[j] = masked(dz[j], norm(x[j], j));
+  }
+
+  // dy activation'(z) for a z not yet rounded. Where the slope is 0 or 1, comparing with the largest
+  // value that rounds to a kink says as much as rounding would.
+  static __device__ __forceinline__ float masked(float dy, float z) {
+    constexpr bool kHalf = sizeof(Element) == 2;
+    constexpr float kZero = kHalf ? 0x1p-25f : 0.0f, kSix = kHalf ? 0x1.7fep2f : 6.0f;
+    if (RN_ACTIVATION == kRelu) return z <= kZero ? 0.0f * dy : dy;
+    if (RN_ACTIVATION == kRelu6) return z <= kZero || z >= kSix ? 0.0f * dy : dy;
+    return dy * activation_slope(RN_ACTIVATION, gate_of(RN_ACTIVATION, rounded<Element>(z)));
+  }
+
   // dz of a pack, and x beside it.
   __device__ __forceinline__ void read(const BatchNormBackward& op, Index row, int column,
                                        Floats& dz, Floats& x) const {
-    Floats gate;
     load(x, op.x, row, column);
 #if RN_POOLED
     gather_winners(dz, op.dy, op.argmax, op.pool, pixel_of(row, op.pool.h, op.pool.w), column);
@@ -40,49 +64,84 @@ struct Gradient {
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j] + other[j]);
     }
-    if (RN_GATED && RN_ACTIVATION) load(gate, op.gate, row, column);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      float z = kRecomputes ? gate_of(RN_ACTIVATION, rounded<Element>(norm(x[j], j))) : 0.0f;
-      if (RN_GATED && RN_ACTIVATION) z = gate[j];
-      if (RN_ACTIVATION) dz[j] *= activation_slope(RN_ACTIVATION, z);
-    }
+    mask(op, row, column, dz, x);
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+// The sums of a thread, pixel by pixel.
+struct Sums {
+  const BatchNormBackward& op;
+  int column;
+  Gradient gradient;
+  Floats sum, product, other, center;
+
+  __device__ __forceinline__ Sums(const BatchNormBackward& op, int column)
+      : op(op), column(column) {
+    zero(sum), zero(product), zero(other);
+  }
+
+  __device__ __forceinline__ void begin() {
+    gradient.norm.read(op.norm, column);
+    if (RN_SHORTCUT == 2) constants(center, op.shortcut_norm.mean, column);
+  }
+
+  __device__ __forceinline__ void add(Index row, const Floats& dz, const Floats& x) {
+    Floats shortcut;
+    if (RN_SHORTCUT == 2) load(shortcut, op.shortcut, row, column);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      sum[j] += dz[j];
+      product[j] += dz[j] * (x[j] - gradient.norm.mean[j]);
+      if (RN_SHORTCUT == 2) other[j] += dz[j] * (shortcut[j] - center[j]);
+    }
+  }
+
+#if RN_POOLED && RN_SWEEPS
+  Pack ahead[kTilePixels];
+
+  __device__ __forceinline__ void fetch(int k, Index row, bool inside) {
+    ahead[k] = inside ? rn::fetch(op.x, row, column) : zeros();
+  }
+
+  __device__ __forceinline__ void use(int k, Index row, bool inside, Floats& dz) {
+    if (!inside) return;
+    Floats x;
+    unpack(x, ahead[k]);
+    gradient.mask(op, row, column, dz, x);
+    add(row, dz, x);
+  }
+#endif
+};
+
+extern "C" __global__ void __launch_bounds__(256, kBlocks)
     batch_norm_backward_sums_kernel(const BatchNormBackward op) {
   Reduction block;
-  Floats sum, product, other;
-  zero(sum), zero(product), zero(other);
+  Sums sums(op, block.column);
   if (block.active) {
-    Gradient gradient;
-    gradient.norm.read(op.norm, block.column);
-    Floats center;
-    if (RN_SHORTCUT == 2) constants(center, op.shortcut_norm.mean, block.column);
+    sums.begin();
     Index step = static_cast<Index>(gridDim.x) * kRowLanes;
+    Index first = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane;
+#if RN_POOLED && RN_SWEEPS
+    MaxOutputs outputs{op.dy, op.argmax};
+    for (Index strip = first; strip < strips_of(op.pool); strip += step)
+      sweep(outputs, op.pool, strip, block.column, sums);
+#else
 #pragma unroll 2
-    for (Index row = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane; row < op.rows;
-         row += step) {
-      Floats dz, x, shortcut;
-      gradient.read(op, row, block.column, dz, x);
-      if (RN_SHORTCUT == 2) load(shortcut, op.shortcut, row, block.column);
+    for (Index row = first; row < op.rows; row += step) {
+      Floats dz, x;
+      sums.gradient.read(op, row, block.column, dz, x);
       if (RN_STASH) {
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j]);
         store(stash(op), row, block.column, dz);
       }
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        sum[j] += dz[j];
-        product[j] += dz[j] * (x[j] - gradient.norm.mean[j]);
-        if (RN_SHORTCUT == 2) other[j] += dz[j] * (shortcut[j] - center[j]);
-      }
+      sums.add(row, dz, x);
     }
+#endif
   }
-  block.write(op.partial, sum, 0, kSums);
-  block.write(op.partial, product, 1, kSums);
-  if (RN_SHORTCUT == 2) block.write(op.partial, other, 2, kSums);
+  block.write(op.partial, sums.sum, 0, kSums);
+  block.write(op.partial, sums.product, 1, kSums);
+  if (RN_SHORTCUT == 2) block.write(op.partial, sums.other, 2, kSums);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
@@ -110,13 +169,17 @@ struct Affine {
   __device__ __forceinline__ void read(const Norm& n, const float* dgamma, const float* dbeta,
                                        Index rows, int column) {
     float count = static_cast<float>(rows);
+    Floats inverse_std;
+    constants(mean, n.mean, column);
+    constants(scale, n.gamma, column);
+    constants(offset, dbeta, column);
+    constants(slope, dgamma, column);
+    constants(inverse_std, n.inverse_std, column);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      int c = column * kWidth + j;
-      mean[j] = n.mean[c];
-      scale[j] = n.gamma[c] * n.inverse_std[c];
-      offset[j] = dbeta[c] / count;
-      slope[j] = n.inverse_std[c] * dgamma[c] / count;
+      scale[j] *= inverse_std[j];
+      offset[j] /= count;
+      slope[j] = inverse_std[j] * slope[j] / count;
     }
   }
 
@@ -127,33 +190,74 @@ struct Affine {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+// What a thread of the second pass does with a pixel.
+struct Apply {
+  const BatchNormBackward& op;
+  int column;
+  Gradient gradient;
+  Affine main, other;
+
+  __device__ __forceinline__ Apply(const BatchNormBackward& op, int column)
+      : op(op), column(column) {
+    if (kRecomputes && !RN_STASH) gradient.norm.read(op.norm, column);
+    main.read(op.norm, op.dgamma, op.dbeta, op.rows, column);
+    if (RN_SHORTCUT == 2)
+      other.read(op.shortcut_norm, op.dshortcut_gamma, op.dbeta, op.rows, column);
+  }
+
+  __device__ __forceinline__ void write(Index row, const Floats& dz, Floats& x) {
+    if (RN_SHORTCUT == 2 && op.dshortcut) {
+      Floats shortcut;
+      load(shortcut, op.shortcut, row, column);
+      other(shortcut, dz);
+      store(op.dshortcut, row, column, shortcut);
+    }
+    if (RN_SHORTCUT == 1 && RN_STASH != 1) store(op.dshortcut, row, column, dz);
+    if (op.dx) {
+      main(x, dz);
+      store(op.dx, row, column, x);
+    }
+  }
+
+#if RN_POOLED && RN_SWEEPS
+  Pack ahead[kTilePixels];
+
+  __device__ __forceinline__ void fetch(int k, Index row, bool inside) {
+    ahead[k] = inside ? rn::fetch(op.x, row, column) : zeros();
+  }
+
+  __device__ __forceinline__ void use(int k, Index row, bool inside, Floats& dz) {
+    if (!inside) return;
+    Floats x;
+    unpack(x, ahead[k]);
+    gradient.mask(op, row, column, dz, x);
+    write(row, dz, x);
+  }
+#endif
+};
+
+extern "C" __global__ void __launch_bounds__(256, kBlocks)
     batch_norm_backward_apply_kernel(const BatchNormBackward op) {
   Walk walk;
+#if RN_POOLED && RN_SWEEPS
+  if (walk.row >= strips_of(op.pool)) return;
+  Apply apply(op, walk.column);
+  MaxOutputs outputs{op.dy, op.argmax};
+  for (Index strip = walk.row; strip < strips_of(op.pool); strip += walk.step)
+    sweep(outputs, op.pool, strip, walk.column, apply);
+#else
   if (walk.row >= op.rows) return;
-  Gradient gradient;
-  if (kRecomputes && !RN_STASH) gradient.norm.read(op.norm, walk.column);
-  Affine main, other;
-  main.read(op.norm, op.dgamma, op.dbeta, op.rows, walk.column);
-  if (RN_SHORTCUT == 2)
-    other.read(op.shortcut_norm, op.dshortcut_gamma, op.dbeta, op.rows, walk.column);
-  for (Index row = walk.row; row < op.rows; row += walk.step) {
-    Floats dz, x, shortcut;
+  Apply apply(op, walk.column);
+  // from the last row to the first: the cache still holds what the sums read last
+  for (Index row = op.rows - 1 - walk.row; row >= 0; row -= walk.step) {
+    Floats dz, x;
     if (RN_STASH) {
       load(dz, stash(op), row, walk.column);
       load(x, op.x, row, walk.column);
     } else {
-      gradient.read(op, row, walk.column, dz, x);
+      apply.gradient.read(op, row, walk.column, dz, x);
     }
-    if (RN_SHORTCUT == 2 && op.dshortcut) {
-      load(shortcut, op.shortcut, row, walk.column);
-      other(shortcut, dz);
-      store(op.dshortcut, row, walk.column, shortcut);
-    }
-    if (RN_SHORTCUT == 1 && RN_STASH != 1) store(op.dshortcut, row, walk.column, dz);
-    if (op.dx) {
-      main(x, dz);
-      store(op.dx, row, walk.column, x);
-    }
+    apply.write(row, dz, x);
   }
+#endif
 }

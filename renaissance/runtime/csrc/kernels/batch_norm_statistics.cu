@@ -16,8 +16,12 @@ extern "C" __global__ void __launch_bounds__(256)
   Floats sum, squares, center;
   zero(sum), zero(squares);
   if (block.active) {
+    Floats middle, last;
+    load(center, op.x, 0, block.column);
+    load(middle, op.x, (op.rows - 1) / 2, block.column);
+    load(last, op.x, op.rows - 1, block.column);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) center[j] = pivot(op, block.column * kWidth + j);
+    for (int j = 0; j < kWidth; ++j) center[j] = median(center[j], middle[j], last[j]);
     Index step = static_cast<Index>(gridDim.x) * kRowLanes;
 #pragma unroll 4
     for (Index row = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane; row < op.rows;

@@ -1,58 +1,79 @@
-// Weight gradient of a depthwise convolution: a thread keeps all taps of its pack in registers and
-// slides along a row of outputs, reading one new column of the input at each step. Pieces of the
-// sum go to the workspace, and a second kernel adds them up in order.
+// Weight gradient of a depthwise convolution: a thread keeps all taps of its pack in registers and walks
+// down a column of outputs. A row of input meets the gradients of all outputs that see it, which wait in
+// registers, so each row is read once, RN_AHEAD steps before its use. Pieces of the sum go to the
+// workspace, and a second kernel adds them up in order.
 #include "map.cuh"
 
 using namespace rn;
 
 constexpr int kTaps = RN_R * RN_S;
+constexpr int kUnroll = RN_UNROLL, kAhead = RN_AHEAD;
+constexpr int kLive = (RN_R + RN_STRIDE - 1) / RN_STRIDE;  // outputs that a row of input touches
 
-// Rows of the input that output row p sees, at one pixel.
-__device__ __forceinline__ void load_column(Floats (&x)[RN_R], const DepthwiseConvBackwardWeight& op,
-                                            Index n, int h0, int w, int column) {
-  const ConvShape& s = op.shape;
-#pragma unroll
-  for (int r = 0; r < RN_R; ++r) {
-    if (h0 + r < 0 || h0 + r >= s.h || w < 0 || w >= s.w)
-      zero(x[r]);
-    else
-      load(x[r], op.x, (n * s.h + h0 + r) * s.w + w, column);
-  }
-}
+// What step p reads: the rows of the input that window p - 1 did not see, and the gradient of the last
+// output that they touch.
+struct Fresh {
+  Pack x[RN_STRIDE][RN_S], dy;
 
-__device__ __forceinline__ void add_row(Floats (&sum)[kTaps], const DepthwiseConvBackwardWeight& op,
-                                        Index line, int column) {
-  const ConvShape& s = op.shape;
-  Index n = line / s.p;
-  int h0 = static_cast<int>(line - n * s.p) * RN_STRIDE - RN_PAD;
-  Floats seen[RN_S][RN_R];
+  __device__ __forceinline__ void read(const DepthwiseConvBackwardWeight& op, const Strip& strip, int p,
+                                       int column) {
+    const ConvShape& s = op.shape;
+    int w0 = strip.across * RN_STRIDE - RN_PAD;
 #pragma unroll
-  for (int t = 0; t + RN_STRIDE < RN_S; ++t)
-    load_column(seen[t + RN_STRIDE], op, n, h0, t - RN_PAD, column);
-  for (int q = 0; q < s.q; ++q) {
-#pragma unroll
-    for (int t = 0; t < RN_S; ++t) {
-      if (t + RN_STRIDE < RN_S) {
-#pragma unroll
-        for (int r = 0; r < RN_R; ++r)
-#pragma unroll
-          for (int j = 0; j < kWidth; ++j) seen[t][r][j] = seen[t + RN_STRIDE][r][j];
-      } else {
-        load_column(seen[t], op, n, h0, q * RN_STRIDE - RN_PAD + t, column);
-      }
-    }
-    Floats d;
-    load(d, op.dy, line * s.q + q, column);
-#pragma unroll
-    for (int r = 0; r < RN_R; ++r)
+    for (int i = 0; i < RN_STRIDE; ++i) {
+      if (RN_R - RN_STRIDE + i < 0) continue;
+      int h = p * RN_STRIDE - RN_PAD + RN_R - RN_STRIDE + i;
+      bool inside = h >= 0 && h < s.h;
+      Index at = (strip.n * s.h + h) * s.w + w0;
 #pragma unroll
       for (int t = 0; t < RN_S; ++t)
+        x[i][t] = inside && w0 + t >= 0 && w0 + t < s.w ? fetch(op.x, at + t, column) : zeros();
+    }
+    int last = p + kLive - 1;
+    bool counts = last >= strip.first && last < strip.end;
+    dy = counts ? fetch(op.dy, (strip.n * s.p + last) * s.q + strip.across, column) : zeros();
+  }
+};
+
+__device__ __forceinline__ void add_strip(Floats (&sum)[kTaps], const DepthwiseConvBackwardWeight& op,
+                                          const Strip& strip, int column) {
+  Floats dy[kLive];  // of outputs p and further ones
 #pragma unroll
-        for (int j = 0; j < kWidth; ++j) sum[r * RN_S + t][j] += d[j] * seen[t][r][j];
+  for (int l = 0; l < kLive; ++l) zero(dy[l]);
+  Fresh ahead[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) ahead[i].read(op, strip, strip.first - kLive + 1 + i, column);
+#pragma unroll kUnroll
+  for (int p = strip.first - kLive + 1; p < strip.end; ++p) {
+    Fresh now = ahead[0];
+#pragma unroll
+    for (int i = 0; i + 1 < kAhead; ++i) ahead[i] = ahead[i + 1];
+    if (p + kAhead < strip.end) ahead[kAhead - 1].read(op, strip, p + kAhead, column);
+#pragma unroll
+    for (int l = 0; l + 1 < kLive; ++l)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) dy[l][j] = dy[l + 1][j];
+    unpack(dy[kLive - 1], now.dy);
+#pragma unroll
+    for (int i = 0; i < RN_STRIDE; ++i) {
+      if (RN_R - RN_STRIDE + i < 0) continue;
+#pragma unroll
+      for (int t = 0; t < RN_S; ++t) {
+        Floats x;
+        unpack(x, now.x[i][t]);
+#pragma unroll
+        for (int l = 0; l < kLive; ++l) {
+          const int r = RN_R - RN_STRIDE + i - l * RN_STRIDE;
+          if (r < 0 || r >= RN_R) continue;
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) sum[r * RN_S + t][j] += dy[l][j] * x[j];
+        }
+      }
+    }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, RN_BLOCKS)
     depthwise_conv_backward_weight_kernel(const DepthwiseConvBackwardWeight op) {
   __shared__ float lanes[kRowLanes][kTile * kWidth];
   Reduction block;
@@ -60,10 +81,12 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
   for (int tap = 0; tap < kTaps; ++tap) zero(sum[tap]);
   Index step = static_cast<Index>(gridDim.x) * kRowLanes;
+  const ConvShape& s = op.shape;
+  int steps = static_cast<int>(s.p), strips = static_cast<int>(s.q);
+  Index count = Strip::count(s.n, steps, strips, RN_ROWS);
   if (block.active)
-    for (Index line = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane;
-         line < op.shape.n * op.shape.p; line += step)
-      add_row(sum, op, line, block.column);
+    for (Index i = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane; i < count; i += step)
+      add_strip(sum, op, Strip(i, steps, strips, RN_ROWS), block.column);
 #pragma unroll
   for (int tap = 0; tap < kTaps; ++tap) {
     __syncthreads();

@@ -8,10 +8,6 @@
 
 namespace rn {
 
-__device__ __forceinline__ uint pack_halves(float low, float high) {
-  return static_cast<uint>(float_to_half(low)) | static_cast<uint>(float_to_half(high)) << 16;
-}
-
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(half_bits x) { return half_to_float(x); }
 

@@ -1,40 +1,40 @@
-// dx = dy w / pixels, spread over the pixels: a block to eight images and 256 channels, so that a
-// weight is read once for eight images and the pooled gradient is never stored.
-#include "device.cuh"
+// dx = dy w / pixels, spread over the pixels: a block multiplies a tile of images and channels, leaves it
+// in shared memory, and writes it once for every pixel; the pooled gradient is never stored.
+#include "fc_tile.cuh"
 #include "map_operations.h"
 
 using namespace rn;
 
-constexpr int kImages = 8, kChunk = 64;
+typedef FcTile<true, false, RN_K, RN_C> Tile;
+typedef Vector<Element, RN_WIDTH> Pack;
 
-extern "C" __global__ void __launch_bounds__(256)
+constexpr int kTileM = Tile::kTileM, kTileN = Tile::kTileN, kThreads = Tile::kThreads;
+constexpr int kPitch = kTileN + 16 / sizeof(Element), kPacks = kTileN / RN_WIDTH;
+static_assert(RN_SHARED_BYTES >= Tile::kSharedBytes &&
+                  RN_SHARED_BYTES >= kTileM * kPitch * sizeof(Element),
+              "the launch was planned for another tile");
+
+extern "C" __global__ void __launch_bounds__(kThreads)
     gap_fc_backward_data_kernel(const GapFcBackwardData op) {
-  __shared__ float dy[kImages][kChunk];
-  const Element* given = static_cast<const Element*>(op.dy);
-  const Element* w = static_cast<const Element*>(op.w);
-  Element* dx = static_cast<Element*>(op.dx);
-  Index n0 = static_cast<Index>(blockIdx.x) * kImages;
-  int c = blockIdx.y * 256 + threadIdx.x;
-  float sum[kImages] = {};
-  for (int k0 = 0; k0 < RN_K; k0 += kChunk) {
-    __syncthreads();
-    for (int i = threadIdx.x; i < kImages * kChunk; i += 256) {
-      Index n = n0 + i / kChunk;
-      int k = k0 + i % kChunk;
-      dy[i / kChunk][i % kChunk] = n < op.n && k < RN_K ? widen(given[n * RN_K + k]) : 0.0f;
-    }
-    __syncthreads();
-    int last = RN_K - k0 < kChunk ? RN_K - k0 : kChunk;
-    for (int k = 0; c < RN_C && k < last; ++k) {
-      float weight = widen(w[static_cast<Index>(k0 + k) * RN_C + c]);
-#pragma unroll
-      for (int j = 0; j < kImages; ++j) sum[j] += dy[j][k] * weight;
-    }
-  }
-  if (c >= RN_C) return;
-  for (int j = 0; j < kImages && n0 + j < op.n; ++j) {
-    Element value = narrow<Element>(sum[j] / static_cast<float>(op.pixels));
+  extern __shared__ __align__(16) unsigned char shared[];
+  Element* values = reinterpret_cast<Element*>(shared);
+  int n0 = blockIdx.x * kTileM, c0 = blockIdx.y * kTileN;
+  float pixels = static_cast<float>(op.pixels);
+  Tile tile;
+  tile.compute(values, operand(op.dy, op.n, RN_K, RN_K), operand(op.w, RN_C, RN_K, RN_C), n0, c0);
+  __syncthreads();
+  tile.each_pair(0, 0, [&](int n, int c, float first, float second) {
+    values[n * kPitch + c] = narrow<Element>(first / pixels);
+    values[n * kPitch + c + 1] = narrow<Element>(second / pixels);
+  });
+  __syncthreads();
+  for (int i = threadIdx.x; i < kTileM * kPacks; i += kThreads) {
+    int n = i / kPacks, c = i % kPacks * RN_WIDTH;
+    if (n0 + n >= op.n || c0 + c >= RN_C) continue;
+    Pack pack = *reinterpret_cast<const Pack*>(values + n * kPitch + c);
+    Element* to = static_cast<Element*>(op.dx) + (n0 + n) * op.pixels * RN_C + c0 + c;
+#pragma unroll 4
     for (Index pixel = 0; pixel < op.pixels; ++pixel)
-      dx[((n0 + j) * op.pixels + pixel) * RN_C + c] = value;
+      *reinterpret_cast<Pack*>(to + pixel * RN_C) = pack;
   }
 }

@@ -39,13 +39,14 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     global_average_pool_backward_kernel(const GlobalAveragePoolBackward op) {
-  Walk walk;
+  Reduction block;
+  if (!block.active) return;
   float pixels = static_cast<float>(op.pixels);
-  for (Index row = walk.row; row < op.n * op.pixels; row += walk.step) {
-    Floats d;
-    load(d, op.dy, row / op.pixels, walk.column);
+  Floats d;
+  load(d, op.dy, blockIdx.x, block.column);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) d[j] /= pixels;
-    store(op.dx, row, walk.column, d);
-  }
+  for (int j = 0; j < kWidth; ++j) d[j] /= pixels;
+#pragma unroll 4
+  for (Index pixel = block.lane; pixel < op.pixels; pixel += kRowLanes)
+    store(op.dx, blockIdx.x * op.pixels + pixel, block.column, d);
 }

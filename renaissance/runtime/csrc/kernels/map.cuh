@@ -16,25 +16,53 @@ static_assert(RN_C % kWidth == 0, "packs must not straddle a pixel");
 typedef Vector<Element, kWidth> Pack;
 typedef float Floats[kWidth];
 
-__device__ __forceinline__ void load(Floats& to, const void* map, Index pixel, int column) {
+// A pack as it lies in memory: half the registers of its floats, so what is fetched ahead stays packed.
+__device__ __forceinline__ Pack fetch(const void* map, Index pixel, int column) {
   Index at = (pixel * kColumns + column) * kWidth;
-  Pack pack = *reinterpret_cast<const Pack*>(static_cast<const Element*>(map) + at);
+  return *reinterpret_cast<const Pack*>(static_cast<const Element*>(map) + at);
+}
+
+__device__ __forceinline__ void unpack(Floats& to, const Pack& pack) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) to[j] = widen(pack.value[j]);
 }
 
-__device__ __forceinline__ void store(void* map, Index pixel, int column, const Floats& from) {
+__device__ __forceinline__ Pack zeros() {
   Pack pack;
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) pack.value[j] = narrow<Element>(from[j]);
-  Index at = (pixel * kColumns + column) * kWidth;
-  *reinterpret_cast<Pack*>(static_cast<Element*>(map) + at) = pack;
+  for (int j = 0; j < kWidth; ++j) pack.value[j] = Element(0);  // all bits zero in either type
+  return pack;
 }
 
-// Channel constants of a pack; aligned, because RN_WIDTH divides RN_C.
-__device__ __forceinline__ void constants(Floats& to, const float* from, int column) {
+__device__ __forceinline__ void load(Floats& to, const void* map, Index pixel, int column) {
+  unpack(to, fetch(map, pixel, column));
+}
+
+__device__ __forceinline__ void store(void* map, Index pixel, int column, const Floats& from) {
+  Index at = (pixel * kColumns + column) * kWidth;
+  if constexpr (sizeof(Element) == 2 && kWidth % 2 == 0) {
+    Vector<uint, (kWidth + 1) / 2> pairs;
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) to[j] = from[column * kWidth + j];
+    for (int j = 0; j < kWidth; j += 2) pairs.value[j / 2] = pack_halves(from[j], from[j + 1]);
+    *reinterpret_cast<Vector<uint, (kWidth + 1) / 2>*>(static_cast<Element*>(map) + at) = pairs;
+  } else {
+    Pack pack;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) pack.value[j] = narrow<Element>(from[j]);
+    *reinterpret_cast<Pack*>(static_cast<Element*>(map) + at) = pack;
+  }
+}
+
+// Channel constants of a pack, four at a time; aligned, because RN_WIDTH divides RN_C.
+__device__ __forceinline__ void constants(Floats& to, const float* from, int column) {
+  constexpr int kLoad = kWidth < 4 ? kWidth : 4;
+#pragma unroll
+  for (int j = 0; j < kWidth; j += kLoad) {
+    Vector<float, kLoad> some =
+        *reinterpret_cast<const Vector<float, kLoad>*>(from + column * kWidth + j);
+#pragma unroll
+    for (int k = 0; k < kLoad; ++k) to[j + k] = some.value[k];
+  }
 }
 
 __device__ __forceinline__ void zero(Floats& x) {
@@ -53,6 +81,26 @@ struct Walk {
     row = thread / kColumns;
     column = static_cast<int>(thread % kColumns);
     if (row >= step) row = static_cast<Index>(1) << 62;  // threads beyond the last whole row
+  }
+};
+
+// Strips of a map: columns of pixels, or of groups of them, cut into segments of at most RN_ROWS steps.
+// A thread walks down a strip and keeps in registers what its next step needs again.
+struct Strip {
+  Index n;
+  int across, first, end;  // its place along a row; its steps
+
+  __device__ __forceinline__ Strip(Index index, int steps, int strips, int most) {
+    uint line = static_cast<uint>(index) / static_cast<uint>(strips);
+    int segments = (steps + most - 1) / most, rows = (steps + segments - 1) / segments;
+    across = static_cast<int>(static_cast<uint>(index) - line * static_cast<uint>(strips));
+    n = line / static_cast<uint>(segments);
+    first = static_cast<int>(line % static_cast<uint>(segments)) * rows;
+    end = first + rows < steps ? first + rows : steps;
+  }
+
+  static __device__ __forceinline__ Index count(Index n, int steps, int strips, int most) {
+    return n * ((steps + most - 1) / most) * strips;
   }
 };
 
@@ -117,6 +165,7 @@ __device__ __forceinline__ double column_sum(const float* partial, Index rows, I
   int x = threadIdx.x % 32, lane = threadIdx.x / 32;
   double sum = 0.0;
   if (inside)
+#pragma unroll 8
     for (Index row = lane; row < rows; row += 32) sum += partial[row * stride + column];
   __syncthreads();
   lanes[lane][x] = sum;

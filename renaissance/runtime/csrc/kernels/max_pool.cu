@@ -47,13 +47,20 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_forward_kernel(const 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     max_pool_backward_kernel(const MaxPoolBackward op) {
   const PoolShape& s = op.pool;
   Walk walk;
+#if RN_SWEEPS
+  MaxOutputs outputs{op.dy, op.argmax};
+  StoreGradient visitor{op.dx, walk.column};
+  for (Index strip = walk.row; strip < strips_of(s); strip += walk.step)
+    sweep(outputs, s, strip, walk.column, visitor);
+#else
   for (Index row = walk.row; row < s.n * s.h * s.w; row += walk.step) {
     Floats dx;
     gather_winners(dx, op.dy, op.argmax, s, pixel_of(row, s.h, s.w), walk.column);
     store(op.dx, row, walk.column, dx);
   }
+#endif
 }

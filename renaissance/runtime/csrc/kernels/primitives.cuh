@@ -25,6 +25,20 @@ __device__ __forceinline__ half_bits float_to_half(float f) {
   return h;
 }
 
+// Two floats as halves, the first one low.
+__device__ __forceinline__ uint pack_halves(float low, float high) {
+  uint pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Two halves plus zero: -0 becomes 0, and every NaN the same positive one.
+__device__ __forceinline__ uint add_zero(uint pair) {
+  uint sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(pair), "r"(0u));
+  return sum;
+}
+
 __device__ __forceinline__ SharedAddress shared_address(const void* pointer) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
 }
