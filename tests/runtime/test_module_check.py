@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from renaissance.core.errors import PlanError
-from renaissance.runtime.module_check import TEMP_LIMIT, check_module
+from renaissance.runtime.module_check import TEMP_LIMIT, TEMP_OF_CALL, check_module
 
 BANKS = {"PERSISTENT": 4096, "SCRATCH": 8192}
 GOOD = """HloModule jit_step, input_output_alias={ {0}: (0, {}, may-alias) }
@@ -37,8 +37,10 @@ def test_a_copy_is_refused_with_the_bank_and_the_call() -> None:
 
 
 def test_memory_beside_the_banks_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"sets aside 65,537 bytes"):
-        check_module("step", GOOD, TEMP_LIMIT + 1, BANKS)
+    limit = TEMP_LIMIT + TEMP_OF_CALL * GOOD.count(" custom-call(")
+    check_module("step", GOOD, limit, BANKS)
+    with pytest.raises(PlanError, match=rf"sets aside {limit + 1:,} bytes.* at most {limit:,}"):
+        check_module("step", GOOD, limit + 1, BANKS)
 
 
 def test_what_xla_really_compiles_is_understood() -> None:
