@@ -4,8 +4,9 @@
         [--text FOLDER]
 
 A small network feels every launch. Each variant is the loop of the XLA lowering with another
-``all_finite``; ``none`` checks nothing and shows what there is to gain at most. Launches are those
-of the body of the compiled loop; ``--text`` keeps the modules.
+``all_finite``; ``none`` checks nothing and shows what there is to gain at most. ``no split`` forbids
+XLA to split the sums of products over blocks, which takes a launch to add the parts and often one
+to pad. Launches are those of the body of the compiled loop; ``--text`` keeps the modules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,16 @@ def joined(tensors: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.all(jnp.isfinite(jnp.concatenate([x.ravel() for x in tensors.values()])))
 
 
+def per_tensor(tensors: Mapping[str, jax.Array]) -> jax.Array:
+    """A reduction for every tensor."""
+    return reduce(jnp.logical_and, [jnp.all(jnp.isfinite(x)) for x in tensors.values()])
+
+
 def small_joined(tensors: Mapping[str, jax.Array]) -> jax.Array:
     """Small tensors side by side, each large one alone."""
     small = [x.ravel() for x in tensors.values() if x.size <= SMALL]
     large = {name: x for name, x in tensors.items() if x.size > SMALL}
-    rest = _PER_TENSOR(large)
+    rest = per_tensor(large) if large else jnp.asarray(True)
     return jnp.logical_and(rest, jnp.all(jnp.isfinite(jnp.concatenate(small)))) if small else rest
 
 
@@ -59,14 +65,17 @@ def none(tensors: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.asarray(True)
 
 
-_PER_TENSOR: Check = ranges.all_finite
+_AS_IT_IS: Check = ranges.all_finite
 VARIANTS: dict[str, Check] = {
-    "per tensor": _PER_TENSOR,
+    "as it is": _AS_IT_IS,
+    "per tensor": per_tensor,
     "joined": joined,
     "small joined": small_joined,
     "by rows": by_rows,
     "none": none,
+    "no split": _AS_IT_IS,
 }
+OPTIONS = {"no split": {"xla_gpu_enable_split_k_autotuning": False}}
 
 
 def computations(text: str) -> dict[str, list[str]]:
@@ -133,7 +142,7 @@ def main() -> None:
         backend = program.backend
         function = partial(train_steps, backend.recipe, backend.order)
         jitted = jax.jit(function, donate_argnums=0, keep_unused=True)
-        compiled = jitted.lower(state, images, labels).compile()
+        compiled = jitted.lower(state, images, labels).compile(OPTIONS.get(name))
         text = compiled.as_text() or ""
         if options.text:
             (options.text / f"loop {name}.txt".replace(" ", "_")).write_text(text)
