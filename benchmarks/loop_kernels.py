@@ -4,9 +4,10 @@
         [--text FOLDER]
 
 A small network feels every launch. Each variant is the loop of the XLA lowering with another
-``all_finite``; ``none`` checks nothing and shows what there is to gain at most. ``no split`` forbids
-XLA to split the sums of products over blocks, which takes a launch to add the parts and often one
-to pad. Launches are those of the body of the compiled loop; ``--text`` keeps the modules.
+``all_finite``; ``none`` checks nothing and shows what there is to gain at most. ``no split``
+forbids XLA to split the sums of products over blocks, which takes a launch to add the parts and
+often one to pad; ``library`` makes it call cuBLAS. Launches are those of the body of the compiled
+loop; ``--text`` keeps the modules.
 """
 
 from __future__ import annotations
@@ -74,8 +75,12 @@ VARIANTS: dict[str, Check] = {
     "by rows": by_rows,
     "none": none,
     "no split": _AS_IT_IS,
+    "library": _AS_IT_IS,
 }
-OPTIONS = {"no split": {"xla_gpu_enable_split_k_autotuning": False}}
+OPTIONS: dict[str, Any] = {
+    "no split": {"xla_gpu_experimental_enable_split_k_rewrite": False},
+    "library": {"xla_gpu_enable_triton_gemm": False},
+}
 
 
 def computations(text: str) -> dict[str, list[str]]:
