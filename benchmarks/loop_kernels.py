@@ -78,7 +78,7 @@ VARIANTS: dict[str, Check] = {
     "library": _AS_IT_IS,
 }
 OPTIONS: dict[str, Any] = {
-    "no split": {"xla_gpu_experimental_enable_split_k_rewrite": False},
+    "no split": {"xla_gpu_experimental_force_split_k": 1},
     "library": {"xla_gpu_enable_triton_gemm": False},
 }
 
