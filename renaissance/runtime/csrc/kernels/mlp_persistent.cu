@@ -67,8 +67,8 @@ RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word
 }
 template <int l, class Meanwhile>
 RN_DEVICE void backward_from(const Context& c, const Arguments& a, int step, Word (&y)[kLayers][2][2], Meanwhile meanwhile) {
+  if constexpr (l == (kPublishEarly ? kLayers - 1 : 2)) publish_head(c);
   if constexpr (l == 2) {
-    publish_head(c);
     fence_async_global();
     team_sync();  // all gradients but the first layer's are in device memory
     if (c.thread == 0) barrier_arrive(c.shared + kDeepBarrier);

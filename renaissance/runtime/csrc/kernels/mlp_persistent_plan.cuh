@@ -138,6 +138,16 @@ RN_CONSTANT int scratch_for(int place, int bytes, int scratch) {
   return place + bytes + scratch <= end ? place + bytes : (place - start >= scratch ? start : place);
 }
 
+// The head's gradient goes to device memory before the last product of the way back, while others
+// still work on theirs; or at once, if a gradient further down or partial sums may take its place first.
+RN_CONSTANT bool head_stays() {
+  if (kLayers != 4) return kLayers == 3;
+  const int at = dy_place(3), bytes = act_bytes(3), scratch = scratch_bytes(tiles(2));
+  const int sums = scratch_for(at, bytes, scratch);
+  return sums >= at + bytes || sums + scratch <= at;
+}
+constexpr bool kPublishEarly = !head_stays();
+
 constexpr int kMaximumCopies = 56;
 constexpr int kFull = kMisc, kEmpty = kFull + 8 * kMaximumCopies;  // one barrier a copy
 constexpr int kArrived = kEmpty + 8 * kMaximumCopies;              // exchanged tensors: y 0.., dy 8..
