@@ -31,10 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from renaissance.core.types import Bank
-from renaissance.lowering import fused_maps, map_launches, targets
+from renaissance.lowering import depthwise_launches, fused_maps, targets
+from renaissance.lowering.depthwise_launches import DepthwiseShape
 from renaissance.lowering.in_place import InPlaceCall, Location, thread
 from renaissance.lowering.launches import launches_of
-from renaissance.lowering.map_launches import DepthwiseShape
 from renaissance.lowering.targets import Target
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
@@ -240,13 +240,13 @@ def described(shape: DepthwiseShape) -> str:
 @contextmanager
 def depthwise_shape(shape: DepthwiseShape | None) -> Iterator[None]:
     """All depthwise kernels in this shape, while it lasts."""
-    chosen = dict(map_launches.DEPTHWISE)
+    chosen = dict(depthwise_launches.DEPTHWISE)
     if shape is not None:
         kinds = itertools.product(("forward", "data", "weight"), (1, 2))
-        map_launches.DEPTHWISE.update(dict.fromkeys(kinds, shape))
+        depthwise_launches.DEPTHWISE.update(dict.fromkeys(kinds, shape))
     yield
-    map_launches.DEPTHWISE.clear()
-    map_launches.DEPTHWISE.update(chosen)
+    depthwise_launches.DEPTHWISE.clear()
+    depthwise_launches.DEPTHWISE.update(chosen)
 
 
 def compile_all(chosen: list[Case], plan_launches: Any, options: argparse.Namespace) -> None:
