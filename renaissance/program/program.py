@@ -134,6 +134,7 @@ class Program:
 
         Raises:
             ValueError: a shape the program was not compiled for, or a state already given up.
+            TypeError: images that are no floats, or labels that are no integers.
         """
         images, labels = self._check_batch(batch, self._shapes[True])
         try:
@@ -308,6 +309,8 @@ class Program:
             fail(TypeError, "batch", type(batch).__name__, "a tuple (images, labels)")
         images, labels = batch
         self._check_shapes(np.shape(images), np.shape(labels), shapes)
+        _check_kind("images", images, "fV", "floats, such as float32: normalised pixels")
+        _check_kind("labels", labels, "iu", "integers, such as int32")
         if isinstance(labels, np.ndarray):
             check_labels(labels, self.plan.num_classes)
         return batch
@@ -343,6 +346,13 @@ def _name_dead_leaf(state: ArrayState, error: Exception) -> None:
     """
     if "deleted" in str(error) or "donated" in str(error):
         state.check_alive()
+
+
+def _check_kind(name: str, array: Any, kinds: str, expected: str) -> None:
+    """Refuse an array of another kind of numbers (bfloat16 counts as kind V)."""
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None and dtype.kind not in kinds:
+        fail(TypeError, f"dtype of {name}", dtype.name, expected)
 
 
 def check_labels(labels: np.ndarray, classes: int) -> None:

@@ -52,6 +52,18 @@ def test_a_batch_of_another_shape_is_refused() -> None:
         program.train_steps(state, (images, labels))
 
 
+def test_a_batch_of_another_kind_is_refused() -> None:
+    program = small_program()
+    state = program.init(0)
+    images, labels = random_batch(0)
+    with pytest.raises(TypeError, match="dtype of images is 'uint8', expected floats"):
+        program.train_step(state, (images.astype(np.uint8), labels))
+    with pytest.raises(TypeError, match="dtype of labels is 'float32', expected integers"):
+        program.evaluate(state, (images, jax.numpy.asarray(labels, np.float32)))
+    state, _ = program.train_step(state, (jax.numpy.asarray(images, jax.numpy.bfloat16), labels))
+    state.check_alive()
+
+
 @pytest.mark.parametrize("wrong", [-1, 5, 99])
 def test_a_label_outside_the_classes_is_refused(wrong: int) -> None:
     program = small_program()
