@@ -5,6 +5,7 @@ All of it happens while the program is compiled; a step only enqueues.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 
 from renaissance.core.errors import NativeError, PlanError, fail
+from renaissance.lowering.conv_pairs import in_pairs, packing
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, launches_of
 from renaissance.lowering.map_launches import convolution_of
@@ -57,7 +59,7 @@ class CudaKernels:
         """
         convolution = convolution_of(call)
         if convolution is not None:
-            return [self.convolve(convolution, str(call))]
+            return self.by_library(call, convolution)
         return [self.launch(planned) for planned in launches_of(call)]
 
     def prepare(self, calls: Iterable[InPlaceCall]) -> None:
@@ -70,11 +72,27 @@ class CudaKernels:
         """
         calls = list(calls)
         planned = {launch.kernel for call in calls for launch in launches_of(call)}
-        convolutions = {c: str(call) for call in calls if (c := convolution_of(call)) is not None}
+        convolutions = {c: call for call in calls if (c := convolution_of(call)) is not None}
         with ThreadPoolExecutor() as pool:
             compiled = pool.map(self.compiler.compile, planned)
-            built = pool.map(self.convolve, convolutions, convolutions.values())
+            built = pool.map(self.by_library, convolutions.values(), convolutions)
             list(compiled), list(built)
+
+    def by_library(self, call: InPlaceCall, convolution: Convolution) -> list[Launch]:
+        """The launches of a convolution by cuDNN: on pairs of columns where that helps and works.
+
+        Args:
+            call: Whose launches.
+            convolution: What it computes.
+
+        Raises:
+            PlanError: there is no cuDNN, or none of its engines will do.
+        """
+        pairs = in_pairs(convolution) if call.operands[3] is not None else None
+        if pairs is not None:
+            with contextlib.suppress(PlanError):  # then as it stands, or there is no cuDNN at all
+                return [self.convolve(pairs, str(call)), self.launch(packing(call))]
+        return [self.convolve(convolution, str(call))]
 
     def convolve(self, convolution: Convolution, where: str) -> Launch:
         """The launch of a convolution by cuDNN.

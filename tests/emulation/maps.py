@@ -17,6 +17,8 @@ _CONV = "n:q h:q w:q c:q k:q p:q q:q r:i s:i stride:i pad:i groups:i 0:i"
 _POOL = "n:q h:q w:q c:q p:q q:q kernel:i stride:i pad:i 0:i"
 _GAP = "n:q pixels:q c:q type:i"
 FIELDS: dict[Target, str] = {
+    targets.CONV_FORWARD: f"{_CONV} workspace_bytes:q type:i y_type:i",
+    targets.CONV_BACKWARD_WEIGHT: f"{_CONV} workspace_bytes:q type:i",
     targets.DEPTHWISE_CONV_FORWARD: f"{_CONV} type:i",
     targets.DEPTHWISE_CONV_BACKWARD_DATA: f"{_CONV} type:i",
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: f"{_CONV} partial_rows:q type:i",

@@ -17,7 +17,7 @@ from renaissance.program.cuda import CudaKernels
 from renaissance.runtime import library, nvrtc
 from renaissance.runtime.compile_cache import CompileCache
 
-DEVICE = SimpleNamespace(compute_capability="9.0", local_hardware_id=0)
+DEVICE = SimpleNamespace(compute_capability="9.0", local_hardware_id=0, device_kind="H200")
 
 if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)

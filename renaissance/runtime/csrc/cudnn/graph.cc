@@ -24,9 +24,11 @@ void add_tensor(Graph& graph, int type, std::vector<int64_t> dims) {
   graph.bytes.push_back(a * c * h * w * (type ? 2 : 4));
 }
 
-Descriptor window(const ConvShape& s) {
+Descriptor window(const Convolution& conv) {
+  const ConvShape& s = conv.shape;
   Descriptor convolution(kConvolution);
-  std::vector<int64_t> pads{s.pad, s.pad}, strides{s.stride, s.stride}, ones{1, 1};
+  std::vector<int64_t> pads{s.pad, conv.pad_across}, ones{1, 1};
+  std::vector<int64_t> strides{s.stride, conv.stride_across};
   convolution.set(kConvolutionComputeType, kDataTypeType, kFloat);
   convolution.set(kConvolutionMode, kConvolutionModeType, kCrossCorrelation);
   convolution.set(kConvolutionSpatialDimensions, kInt64Type, int64_t{2});
@@ -100,13 +102,13 @@ Convolution Convolution::read(const int64_t* v) {
   return {static_cast<Kind>(v[0]), small(1), small(2),
           {v[3], v[4], v[5], v[6], v[7], v[8], v[9], small(10), small(11), small(12), small(13),
            small(14)},
-          v[15]};
+          v[15], v[16], v[17]};
 }
 
 Graph make_graph(const Convolution& conv, void* handle) {
   Graph graph;
   add_tensors(graph, conv);
-  Descriptor convolution = window(conv.shape);
+  Descriptor convolution = window(conv);
   std::vector<Descriptor> operations;
   operations.push_back(operation(graph, conv.kind, convolution));
   if (conv.kind == kForwardStatistics) operations.push_back(statistics(graph));
