@@ -12,7 +12,7 @@ python=${PYTHON:-python3}
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export XLA_PYTHON_CLIENT_PREALLOCATE=false RENAISSANCE_CACHE=/tmp/rn_cache
 if [ -z "${RENAISSANCE_NATIVE_LIBRARY:-}" ]; then
-  $python -m pip install -q --no-deps --no-build-isolation --no-index --target /tmp/rn_site . 2>&1 |
+  $python -m pip install -q --no-deps --no-build-isolation --no-index --upgrade --target /tmp/rn_site . 2>&1 |
     tail -3
   export RENAISSANCE_NATIVE_LIBRARY=/tmp/rn_site/renaissance/runtime/librenaissance_native.so
 fi

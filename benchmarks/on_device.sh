@@ -8,7 +8,7 @@ export PYTHONPATH=$PWD
 export XLA_PYTHON_CLIENT_PREALLOCATE=false PYTHONUNBUFFERED=1 RENAISSANCE_CACHE=/tmp/rn_cache
 python=${PYTHON:-python3}
 began=$SECONDS
-$python -m pip install -q --no-deps --no-build-isolation --no-index --target /tmp/rn_site . 2>&1 | tail -3
+$python -m pip install -q --no-deps --no-build-isolation --no-index --upgrade --target /tmp/rn_site . 2>&1 | tail -3
 export RENAISSANCE_NATIVE_LIBRARY=/tmp/rn_site/renaissance/runtime/librenaissance_native.so
 echo "installed after $((SECONDS - began)) s: $(ls -la $RENAISSANCE_NATIVE_LIBRARY)"
 options="-q -p no:cacheprovider -o addopts= -o filterwarnings=default"
