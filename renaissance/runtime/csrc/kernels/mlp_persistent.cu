@@ -60,7 +60,7 @@ RN_DEVICE void forward_from(const Context& c, const Arguments& a, int step, Word
   if constexpr (l < kLayers) {
     forward<l>(c, y[l]);
     stamp(c, l);
-    if (l < kLayers - 1) meanwhile(l - 1);
+    if (l < kLayers - 1 && l < 4) meanwhile(l - 1);  // the last quarter waits for the way back
     if (l == kLayers - 1) for_quarters<kLayers - 2, 3>(meanwhile);
     forward_from<l + 1>(c, a, step, y, meanwhile);
   }
