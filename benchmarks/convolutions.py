@@ -5,8 +5,9 @@
 
 Every distinct convolution runs as the step runs it: in place on a bank, as nodes of a captured
 graph, with the engine that was chosen for it. XLA's is the same convolution on arrays, compiled by
-XLA with its own choice of algorithm. Both are medians over executables of many calls. Each
-result is compared with a sum over the filter's taps of matrix products in fp32: within 2e-3.
+XLA with its own choice of algorithm, with mean and variance where ours has statistics. Both are
+medians over executables of many calls. Each result is compared with a sum over the filter's taps of
+matrix products in fp32: within 2e-3.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import renaissance as rn
 from renaissance.core.types import Bank
 from renaissance.lowering import targets
 from renaissance.lowering.fused import train_pass
+from renaissance.lowering.fused_maps import partial_rows
 from renaissance.lowering.fused_nodes import Scene
 from renaissance.lowering.in_place import InPlaceCall, Location, thread
 from renaissance.lowering.map_launches import convolution_of
@@ -37,9 +40,10 @@ from renaissance.models import by_name
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 
-CALLS = 10
+FEW, MANY = 5, 25
 TARGETS = {
     "forward": targets.CONV_FORWARD,
+    "forward_statistics": targets.CONV_FORWARD_STATISTICS,
     "backward_data": targets.CONV_BACKWARD_DATA,
     "backward_weight": targets.CONV_BACKWARD_WEIGHT,
 }
@@ -48,13 +52,19 @@ Array = jax.Array
 
 
 def convolutions_of(net: str, batch: int) -> Counter[Convolution]:
-    """The convolutions of a train step under AMP, each with how often it runs."""
+    """The convolutions of a train step under AMP, each with how often it runs.
+
+    One with statistics comes without them, too, so that their price can be seen.
+    """
     program = rn.compile(
         by_name(net), (224, 224, 3), batch, num_classes=1000, amp=True, lowering="xla"
     )
     calls = train_pass(program.graph, Scene(program.memory, program.backend.recipe)).calls
-    found = (convolution_of(call) for call in calls)
-    return Counter(one for one in found if one is not None)
+    found = Counter(one for call in calls if (one := convolution_of(call)) is not None)
+    for one in list(found):
+        if one.kind == "forward_statistics":
+            found[replace(one, kind="forward")] += found[one]
+    return found
 
 
 class Layer:
@@ -98,7 +108,7 @@ class Layer:
 
     def passes(self, forward: Callable[[Array, Array], Array], kind: str) -> Callable[..., Array]:
         """One of the passes of a forward function, of its two operands."""
-        if kind == "forward":
+        if kind.startswith("forward"):
             return forward
         if kind == "backward_data":
             return lambda dy, w: _gradient(lambda x: forward(x, w), self.x, dy)
@@ -113,13 +123,23 @@ def call_of(convolution: Convolution, layer: Layer) -> tuple[InPlaceCall, int]:
     """The call on a bank of its own: operands, result, workspace; and the bank's bytes."""
     sizes = [int(np.prod(shape)) * 2 for shape in layer.shapes(convolution.kind)]
     places, end = [], 0
-    for size in (*sizes, convolution.workspace_bytes):
+    sizes.append(convolution.workspace_bytes)
+    attributes: dict[str, Any] = {**layer.sizes, "type": 1}
+    if convolution.kind == "forward_statistics":
+        pieces = partial_rows(int(np.prod(layer.y[:3])), layer.y[3])
+        sizes += [4 * layer.y[3]] * 6 + [8 * layer.y[3] * pieces]
+        attributes |= {"partial_rows": pieces, "momentum": 0.1, "eps": 1e-5}
+    for size in sizes:
         places.append(Location(Bank.SCRATCH, end, size, convolution.kind))
         end += -(-size // 256) * 256
-    attributes = {**layer.sizes, "type": 1, "workspace_bytes": convolution.workspace_bytes}
-    if convolution.kind == "forward":
-        attributes["y_type"] = convolution.y_type
+    attributes |= {"workspace_bytes": convolution.workspace_bytes, "y_type": convolution.y_type}
     return InPlaceCall(TARGETS[convolution.kind], tuple(places), attributes, str(convolution)), end
+
+
+def traffic(convolution: Convolution) -> int:
+    """Elements that it must read and write: the largest part of the step comes first."""
+    layer = Layer(convolution)
+    return sum(int(np.prod(shape)) for shape in (layer.x, layer.w, layer.y))
 
 
 @jax.jit
@@ -135,28 +155,45 @@ def halves(bank: Array, place: Any, shape: tuple[int, ...]) -> Array:
     return lax.bitcast_convert_type(piece.reshape(-1, 2), jnp.float16).reshape(shape)
 
 
-def microseconds(run: Callable[[Any], Any], given: Any, repeats: int) -> float:
-    """Median time of a call, CALLS of them in an executable that takes and gives back its state."""
-    given = jax.block_until_ready(run(given))
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
+def microseconds(several: Callable[[Any, int], Any], given: Any, repeats: int) -> float:
+    """Median time of a call: what FEW and MANY of them in an executable differ by.
+
+    Args:
+        several: Makes so many calls on a state, and gives it back.
+        given: The state, which is given up.
+        repeats: Runs of either executable.
+    """
+    times: dict[int, list[float]] = {FEW: [], MANY: []}
+    for count, measured_times in times.items():
+        run = jax.jit(lambda state, count=count: several(state, count), donate_argnums=0)
         given = jax.block_until_ready(run(given))
-        times.append((time.perf_counter() - begin) / CALLS * 1e6)
-    return statistics.median(times)
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            given = jax.block_until_ready(run(given))
+            measured_times.append(time.perf_counter() - begin)
+    few, many = (statistics.median(times[count]) for count in (FEW, MANY))
+    return (many - few) / (MANY - FEW) * 1e6
 
 
-def xla_run(layer: Layer, kind: str) -> Callable[..., Any]:
-    """CALLS passes by XLA; a barrier keeps each from being the same as the one before."""
+def several_by_xla(layer: Layer, kind: str) -> Callable[..., Any]:
+    """Passes by XLA; each leaves a number in the operand of the next, or XLA would drop it."""
     one = layer.passes(layer.by_xla, kind)
 
-    def run(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+    def trace_of(result: Array) -> Array:
+        corner = result[0, 0, 0, 0]
+        if kind != "forward_statistics":
+            return corner
+        wide = result.astype(jnp.float32)
+        moments = jnp.mean(wide, (0, 1, 2)), jnp.var(wide, (0, 1, 2))
+        return corner + (moments[0][0] + moments[1][0]).astype(jnp.float16)
+
+    def several(pair: tuple[Array, Array], count: int) -> tuple[Array, Array]:
         first, second = pair
-        for _ in range(CALLS):
-            first, second, _ = lax.optimization_barrier((first, second, one(first, second)))
+        for _ in range(count):
+            first = first.at[0, 0, 0, 0].set(trace_of(one(first, second)) * 0.01)
         return first, second
 
-    return jax.jit(run)
+    return several
 
 
 def measured(convolution: Convolution, plan_launches: Any, options: Any) -> dict[str, Any]:
@@ -169,9 +206,8 @@ def measured(convolution: Convolution, plan_launches: Any, options: Any) -> dict
     def several(bank: Array, count: int) -> Array:
         return thread([call] * count, {Bank.SCRATCH: bank}, {}, plan_launches)[0][Bank.SCRATCH]
 
-    many = jax.jit(lambda bank: several(bank, CALLS), donate_argnums=0)
     row: dict[str, Any] = {"name": str(convolution), "kind": kind, "sizes": convolution.sizes}
-    row["us"] = microseconds(many, bank.copy(), options.repeats)
+    row["us"] = microseconds(several, bank.copy(), options.repeats)
     first, second, result = layer.shapes(kind)
     a, b, y = (place for place in call.operands[:3])
     if options.check:
@@ -185,7 +221,7 @@ def measured(convolution: Convolution, plan_launches: Any, options: Any) -> dict
         row["error"] = float(difference / jnp.linalg.norm(theirs.reshape(-1)))
     if options.xla:
         pair = jnp.copy(halves(bank, a, first)), jnp.copy(halves(bank, b, second))
-        row["xla_us"] = microseconds(xla_run(layer, kind), pair, options.repeats)
+        row["xla_us"] = microseconds(several_by_xla(layer, kind), pair, options.repeats)
     s = layer.sizes
     macs = s["n"] * s["p"] * s["q"] * s["k"] * s["r"] * s["s"] * s["c"] // s["groups"]
     row["tflops"] = 2 * macs / row["us"] / 1e6
@@ -207,6 +243,7 @@ def main() -> None:
     began = time.perf_counter()
     counted = convolutions_of(options.net, options.batch)
     chosen = [one for one in counted if options.only in str(one)]
+    chosen.sort(key=lambda one: -counted[one] * traffic(one))
     plan_launches = launches_for(jax.local_devices()[0])
     if isinstance(plan_launches, CudaKernels):
         plan_launches.prepare(call_of(one, Layer(one))[0] for one in chosen)

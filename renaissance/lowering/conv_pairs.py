@@ -41,7 +41,7 @@ def in_pairs(convolution: Convolution) -> Convolution | None:
     workspace = convolution.workspace_bytes - PACKED_BYTES
     fits = packed <= PACKED_BYTES and workspace >= 0 and s - 1 - pad <= 2 * left + 1
     is_such = (c, stride, groups, convolution.type) == (CHANNELS, STRIDE, 1, 1)
-    known = convolution.kind in ("forward", "backward_weight")
+    known = convolution.kind != "backward_data"
     if not (fits and is_such and known and w % 2 == 0 and q == w // 2):
         return None
     sizes = (n, h, w // 2, 2 * c, k, p, q, r, 2 * left + 1, stride, pad, groups)
@@ -51,7 +51,8 @@ def in_pairs(convolution: Convolution) -> Convolution | None:
 def packing(call: InPlaceCall) -> PlannedLaunch:
     """The kernel that packs the filters of a forward pass, or unpacks their gradient."""
     a = call.attributes
-    name = "pack_filters" if call.target == targets.CONV_FORWARD else "unpack_filter_gradient"
+    unpacks = call.target == targets.CONV_BACKWARD_WEIGHT
+    name = "unpack_filter_gradient" if unpacks else "pack_filters"
     left = pairs_before(a["pad"])
     grid = spread(a["k"] * a["r"] * (2 * left + 1) * 2 * CHANNELS)
     return launch("conv_pairs.cu", name, grid, THREADS, s=a["s"], pad=a["pad"], left=left)

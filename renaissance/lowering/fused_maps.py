@@ -152,7 +152,15 @@ def depthwise_pieces(sizes: dict[str, Any], limit: int) -> int:
 
 
 def _conv_statistics_forward(scene: Scene, node: ComputeNode) -> Calls:
-    return [*_conv_forward(scene, node), *_statistics(scene, node, "y")]
+    """In half precision one call, so that a library may sum while it convolves."""
+    convolution, statistics = *_conv_forward(scene, node), *_statistics(scene, node, "y")
+    halves = scene.tensor(node, "x").dtype is scene.tensor(node, "y").dtype is DType.FP16
+    if _is_depthwise(node) or not halves:
+        return [convolution, statistics]
+    operands = (*convolution.operands, *statistics.operands[1:])
+    sizes = {**statistics.attributes, **convolution.attributes}
+    del sizes["rows"]
+    return [InPlaceCall(targets.CONV_FORWARD_STATISTICS, operands, sizes, node.layer)]
 
 
 def _conv_affine_forward(scene: Scene, node: ComputeNode) -> Calls:

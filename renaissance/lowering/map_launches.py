@@ -26,10 +26,10 @@ from renaissance.lowering.tiles import ceil_div
 # -- batch norm -----------------------------------------------------------------------------------
 
 
-def _statistics(call: InPlaceCall) -> list[PlannedLaunch]:
+def _statistics(call: InPlaceCall, **more: int) -> list[PlannedLaunch]:
     a = call.attributes
     tile, tiles = tile_of_map(a)
-    constants = map_constants(a, tile=tile)
+    constants = map_constants(a, tile=tile, **more)
     source = "batch_norm_statistics.cu"
     sums = (a["partial_rows"], tiles, 1)
     return [
@@ -125,6 +125,7 @@ def _channel_padding(call: InPlaceCall) -> list[PlannedLaunch]:
 
 _LIBRARY = {
     targets.CONV_FORWARD: "forward",
+    targets.CONV_FORWARD_STATISTICS: "forward_statistics",
     targets.CONV_BACKWARD_DATA: "backward_data",
     targets.CONV_BACKWARD_WEIGHT: "backward_weight",
 }
@@ -147,8 +148,30 @@ def _by_library(call: InPlaceCall) -> list[PlannedLaunch]:
     return []
 
 
+def launches_behind(call: InPlaceCall, *, summed: bool) -> list[PlannedLaunch]:
+    """The kernels that follow a library's convolution.
+
+    Args:
+        call: A call with :func:`convolution_of`.
+        summed: Whether the convolution left the sums that statistics are made of.
+    """
+    if call.target is not targets.CONV_FORWARD_STATISTICS:
+        return []
+    a = call.attributes
+    rows = a["n"] * a["p"] * a["q"]
+    output = {"rows": rows, "c": a["k"], "type": a["y_type"], "partial_rows": a["partial_rows"]}
+    statistics = InPlaceCall(targets.BATCH_NORM_STATISTICS, (), output)
+    return _statistics(statistics, summed=1)[1:] if summed else _statistics(statistics)
+
+
+def _with_statistics(call: InPlaceCall) -> list[PlannedLaunch]:
+    """The kernels of both ways: which one is taken is measured on the device."""
+    return [k for summed in (False, True) for k in launches_behind(call, summed=summed)]
+
+
 MAP_PLANS: dict[Target, Plan] = {
     **dict.fromkeys(_LIBRARY, _by_library),
+    targets.CONV_FORWARD_STATISTICS: _with_statistics,
     targets.DEPTHWISE_CONV_FORWARD: depthwise_launches.depthwise_forward,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,

@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jax
 
@@ -16,14 +17,16 @@ from renaissance.core.errors import NativeError, PlanError, fail
 from renaissance.lowering.conv_pairs import in_pairs, packing
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, launches_of
-from renaissance.lowering.map_launches import convolution_of
+from renaissance.lowering.map_launches import convolution_of, launches_behind
 from renaissance.lowering.targets import Convolution, Launch
 from renaissance.runtime import library
 from renaissance.runtime.compile_cache import CompileCache
-from renaissance.runtime.cudnn import Convolutions
+from renaissance.runtime.cudnn import ConvolutionPlan, Convolutions
 from renaissance.runtime.kernels import KernelCompiler, Residency, architecture_of, load
 
 OLDEST_ARCHITECTURE = 80
+PACKS = (1, 0, 0)
+"""The grid of a library's plan whose filters the launch behind it packs."""
 
 
 class CudaKernels:
@@ -91,11 +94,17 @@ class CudaKernels:
         pairs = in_pairs(convolution) if call.operands[3] is not None else None
         if pairs is not None:
             with contextlib.suppress(PlanError):  # then as it stands, or there is no cuDNN at all
-                return [self.convolve(pairs, str(call)), self.launch(packing(call))]
-        return [self.convolve(convolution, str(call))]
+                plan = self.convolve(pairs, str(call))
+                packs = replace(plan.launch, grid=PACKS)
+                return [packs, self.launch(packing(call)), *self._behind(call, plan)]
+        plan = self.convolve(convolution, str(call))
+        return [plan.launch, *self._behind(call, plan)]
 
-    def convolve(self, convolution: Convolution, where: str) -> Launch:
-        """The launch of a convolution by cuDNN.
+    def _behind(self, call: InPlaceCall, plan: ConvolutionPlan) -> list[Launch]:
+        return [self.launch(planned) for planned in launches_behind(call, summed=plan.summed)]
+
+    def convolve(self, convolution: Convolution, where: str) -> ConvolutionPlan:
+        """The plan of a convolution by cuDNN.
 
         Args:
             convolution: What to compute.
@@ -108,7 +117,7 @@ class CudaKernels:
             with self._opening:
                 if self._convolutions is None:
                     self._convolutions = Convolutions(self.ordinal, self.device_name)
-            return self._convolutions.launch(convolution)
+            return self._convolutions.plan(convolution)
         except NativeError as reason:
             raise PlanError(f"{where} cannot run on CUDA: {reason}; use lowering='xla'") from reason
 

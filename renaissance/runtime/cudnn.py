@@ -13,6 +13,7 @@ import importlib.util
 import os
 import re
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from renaissance.core.errors import NativeError
@@ -22,9 +23,13 @@ from renaissance.runtime.compile_cache import key_of
 from renaissance.runtime.convolution_choices import Choice, Choices
 
 PATH_VARIABLE = "RENAISSANCE_CUDNN"
-CANDIDATES = 6
+CANDIDATES = 16
 """Engines that are measured, in the order cuDNN's heuristics prefer them."""
 REPEATS = 5
+BYTES_PER_MICROSECOND = 4e6
+"""What a pass over memory reads at best (H200): a slower device only gains more from fusing it."""
+SEPARATE = Choice(-1, (), 0, 0.0)
+"""Recorded where statistics are not fused into a convolution."""
 _NAME = re.compile(r"libcudnn\.so\.9")
 _TEXT_BYTES = 8192
 
@@ -67,6 +72,19 @@ def find() -> int:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ConvolutionPlan:
+    """How a convolution runs on a device.
+
+    Attributes:
+        launch: What the custom call launches first.
+        summed: Whether it leaves sums of its output and of its squares for batch statistics.
+    """
+
+    launch: Launch
+    summed: bool = False
+
+
 class Convolutions:
     """Gives convolutions their plans on one device.
 
@@ -80,21 +98,26 @@ class Convolutions:
     """
 
     def __init__(self, device: int, device_name: str, choices: Choices | None = None):
-        self.device, self.device_name = device, device_name
+        self.device = device
         self.version = find()
+        self.group = f"{device_name}, cuDNN {self.version}"
         self.choices = Choices() if choices is None else choices
-        self._built: dict[Convolution, Launch] = {}
+        self._built: dict[Convolution, ConvolutionPlan] = {}
         self._locks: dict[Convolution, threading.Lock] = {}
 
-    def launch(self, convolution: Convolution) -> Launch:
-        """The launch of a convolution, its plan built; chosen by measurement the first time.
+    def plan(self, convolution: Convolution) -> ConvolutionPlan:
+        """The plan of a convolution, built; chosen by measurement the first time.
+
+        One with statistics is fused with them where cuDNN can and it is the faster way.
 
         Raises:
             NativeError: cuDNN has no deterministic engine for it that fits the workspace.
         """
         with self._locks.setdefault(convolution, threading.Lock()):
             if convolution not in self._built:
-                self._built[convolution] = Launch(self._plan(convolution), (0, 0, 0), 0)
+                is_fused = convolution.kind == "forward_statistics"
+                make = self._with_statistics if is_fused else self._plain
+                self._built[convolution] = make(convolution)
             return self._built[convolution]
 
     def measure(self, convolution: Convolution) -> list[Choice]:
@@ -143,18 +166,55 @@ class Convolutions:
             raise NativeError(f"{convolution}: {text.value.decode(errors='replace')}")
         return key
 
-    def _plan(self, convolution: Convolution) -> int:
-        group = f"{self.device_name}, cuDNN {self.version}"
-        pinned = self.choices.get(group, str(convolution))
-        if pinned is not None:
-            try:
-                return self.build(convolution, pinned)
-            except NativeError:  # a file from elsewhere may name what this device cannot run
-                pass
-        fastest = self.measure(convolution)[0]
-        key = self.build(convolution, fastest)
-        self.choices.put(group, str(convolution), fastest)
-        return key
+    def _plain(self, convolution: Convolution) -> ConvolutionPlan:
+        key = self._pinned(convolution)
+        if key is None:
+            fastest = self.measure(convolution)[0]
+            key = self.build(convolution, fastest)
+            self.choices.put(self.group, str(convolution), fastest)
+        return ConvolutionPlan(_launch(key))
+
+    def _with_statistics(self, convolution: Convolution) -> ConvolutionPlan:
+        plain = replace(convolution, kind="forward")
+        pinned = self.choices.get(self.group, str(convolution))
+        if pinned == SEPARATE:
+            return self.plan(plain)
+        key = self._pinned(convolution)
+        if key is not None:
+            return ConvolutionPlan(_launch(key), summed=True)
+        fused = self._fastest_if_any(convolution)
+        if fused is None or fused.microseconds > self._separate_microseconds(plain):
+            self.choices.put(self.group, str(convolution), SEPARATE)
+            return self.plan(plain)
+        key = self.build(convolution, fused)
+        self.choices.put(self.group, str(convolution), fused)
+        return ConvolutionPlan(_launch(key), summed=True)
+
+    def _pinned(self, convolution: Convolution) -> int | None:
+        pinned = self.choices.get(self.group, str(convolution))
+        if pinned is None:
+            return None
+        try:
+            return self.build(convolution, pinned)
+        except NativeError:  # a file from elsewhere may name what this device cannot run
+            return None
+
+    def _fastest_if_any(self, convolution: Convolution) -> Choice | None:
+        try:
+            return self.measure(convolution)[0]
+        except NativeError:  # cuDNN knows the pattern for some shapes only
+            return None
+
+    def _separate_microseconds(self, plain: Convolution) -> float:
+        """What the convolution and a pass over its output take one after the other, at least."""
+        n, _, _, _, k, p, q, *_ = plain.sizes
+        pass_bytes = n * p * q * k * (2 if plain.y_type else 4)
+        return self.measure(plain)[0].microseconds + pass_bytes / BYTES_PER_MICROSECOND
+
+
+def _launch(key: int) -> Launch:
+    """A library's plan is launched by its key alone."""
+    return Launch(key, (0, 0, 0), 0)
 
 
 def numbers(convolution: Convolution) -> ctypes.Array[ctypes.c_int64]:

@@ -62,6 +62,25 @@ def conv(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str, Arra
     return {"y": y, "dx": dx, "dw": dw}
 
 
+def conv_statistics(
+    x: Array, w: Array, prev: Mapping[str, Array], stride: int, pad: int
+) -> dict[str, Array]:
+    """y of a dense convolution, and mean, inverse_std, next_mean and next_var of y."""
+    sizes: dict[str, Any] = conv_sizes(x.shape, w.shape, stride, pad)
+    shape = sizes["n"], sizes["p"], sizes["q"], sizes["k"]
+    pieces = fused_maps.partial_rows(int(np.prod(shape[:3])), shape[3])
+    number = type_number(x.dtype)
+    names = ("mean", "inverse_std", "next_mean", "next_var")
+    y, *results = run(
+        targets.CONV_FORWARD_STATISTICS, x, w, poisoned(shape, x.dtype), workspace(), prev["mean"],
+        prev["var"], *(poisoned((shape[3],), np.float32) for _ in names),
+        poisoned((pieces, 2 * shape[3]), np.float32), **sizes, type=number, y_type=number,
+        workspace_bytes=WORKSPACE_BYTES, partial_rows=pieces, momentum=0.1, eps=1e-5,
+    )  # fmt: skip
+    results = results[1:] if WORKSPACE_BYTES else results
+    return {"y": y, **dict(zip(names, results, strict=False))}
+
+
 def depthwise(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str, Array]:
     """y, dx and dw of a depthwise convolution."""
     sizes: dict[str, Any] = conv_sizes(x.shape, w.shape, stride, pad)

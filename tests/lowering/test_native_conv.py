@@ -9,8 +9,7 @@ import pytest
 
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.launches import launches_of
-from renaissance.lowering.map_launches import convolution_of
+from renaissance.lowering.map_launches import convolution_of, launches_behind
 from renaissance.lowering.targets import Convolution, Target
 from renaissance.runtime import library
 from tests.graph.meaning import MEANING
@@ -18,6 +17,7 @@ from tests.lowering.maps import (
     WORKSPACE_BYTES,
     conv,
     conv_sizes,
+    conv_statistics,
     depthwise,
     normals,
     outputs,
@@ -25,7 +25,7 @@ from tests.lowering.maps import (
     wide,
     workspace,
 )
-from tests.lowering.native import assert_close, run
+from tests.lowering.native import assert_close, relative_error, run
 
 if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)
@@ -97,6 +97,24 @@ def test_depthwise_convolutions(
     check(depthwise, "depthwise_conv", x, weight, shape, {"stride": stride, "pad": pad})
 
 
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_convolution_with_the_statistics_of_its_output(offset: float, kernel: int) -> None:
+    x, w = normals(3, np.float16, (4, 12, 12, 16), (24, kernel, kernel, 16))
+    x += np.float16(offset)
+    prev = {"mean": np.zeros(24, np.float32), "var": np.ones(24, np.float32)}
+    ours = conv_statistics(x, w, prev, 1, kernel // 2)
+    params = {"stride": 1, "pad": kernel // 2, "groups": 1}
+    theirs = MEANING["group_conv_forward"](wide({"x": x, "w": w}), params, {})
+    assert_close(ours["y"], theirs["y"], np.float16)
+    given = {**wide({"x": ours["y"]}), "prev_mean": 0.0, "prev_var": 1.0, "gamma": 1.0, "beta": 0.0}
+    expected = MEANING["batch_norm_forward"](given, {"momentum": 0.1, "eps": 1e-5}, {})
+    for name in ("mean", "inverse_std", "next_mean", "next_var"):
+        assert relative_error(ours[name], expected[name]) <= 1e-3, name
+    for name, value in conv_statistics(x, w, prev, 1, kernel // 2).items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(ours[name]), err_msg=name)
+
+
 def test_the_published_value_of_a_padded_strided_convolution() -> None:
     x = np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 4, 1)
     w = np.array([1, 0, 0], np.float32).reshape(1, 1, 3, 1)
@@ -113,14 +131,20 @@ def test_the_published_value_of_a_padded_strided_convolution() -> None:
     ("target", "kind", "y_type"),
     [
         (targets.CONV_FORWARD, "forward", 0),
+        (targets.CONV_FORWARD_STATISTICS, "forward_statistics", 0),
         (targets.CONV_BACKWARD_DATA, "backward_data", 1),
         (targets.CONV_BACKWARD_WEIGHT, "backward_weight", 1),
     ],
 )
 def test_a_dense_convolution_on_cuda_is_a_librarys(target: Target, kind: str, y_type: int) -> None:
     sizes = conv_sizes((2, 9, 8, 6), (9, 3, 3, 2), 2, 1)
-    call = InPlaceCall(target, (), {**sizes, "type": 1, "y_type": 0, "workspace_bytes": 7}, "conv7")
-    assert launches_of(call) == []
+    more = {"type": 1, "y_type": 0, "workspace_bytes": 7, "partial_rows": 3}
+    call = InPlaceCall(target, (), {**sizes, **more}, "conv7")
+    names = ["statistics", "finalise"] if kind == "forward_statistics" else []
+    behind = [launch.kernel.name for launch in launches_behind(call, summed=False)]
+    assert behind == [f"batch_norm_{name}_kernel" for name in names]
+    behind = [launch.kernel.name for launch in launches_behind(call, summed=True)]
+    assert behind == [f"batch_norm_{name}_kernel" for name in names[1:]]
     found = convolution_of(call)
     assert found == Convolution(kind, 1, y_type, (2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3), 7)
     assert found.numbers[1:] == (1, y_type, 2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3, 7, 2, 1)

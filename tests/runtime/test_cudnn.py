@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from renaissance.runtime.kernels import CSRC
 
 SIZES = (2, 9, 9, 16, 8, 5, 5, 3, 3, 2, 1, 1)
 CONVOLUTION = Convolution("forward", 1, 1, SIZES, 1 << 20)
+PLAN = cudnn.ConvolutionPlan(Launch(7, (0, 0, 0), 0))
 FAST, SLOW = Choice(7, ((2, 1),), 0, 10.0), Choice(3, (), 64, 20.0)
 
 on_gpu = pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a CUDA device")
@@ -71,6 +73,8 @@ def test_a_missing_cudnn_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch
 class Recorded(cudnn.Convolutions):
     """Convolutions of a device that is not there: it knows which engines would be built."""
 
+    fused: Choice | None = None
+
     def __init__(self, choices: Choices, broken: frozenset[int] = frozenset()):
         self.measured: list[Convolution] = []
         self.built: list[Choice] = []
@@ -79,7 +83,11 @@ class Recorded(cudnn.Convolutions):
 
     def measure(self, convolution: Convolution) -> list[Choice]:
         self.measured.append(convolution)
-        return [FAST, SLOW]
+        if convolution.kind != "forward_statistics":
+            return [FAST, SLOW]
+        if self.fused is None:
+            raise NativeError("no engine")
+        return [self.fused]
 
     def build(self, convolution: Convolution, choice: Choice) -> int:
         if choice.engine in self.broken:
@@ -96,25 +104,40 @@ def choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
 
 def test_the_fastest_engine_is_measured_once_and_pinned(choices: Choices) -> None:
     first = Recorded(choices)
-    assert first.launch(CONVOLUTION) == first.launch(CONVOLUTION) == Launch(7, (0, 0, 0), 0)
+    assert first.plan(CONVOLUTION) == first.plan(CONVOLUTION) == PLAN
     assert (first.measured, first.built) == ([CONVOLUTION], [FAST])
     later = Recorded(Choices(choices.path))
-    later.launch(CONVOLUTION)
+    later.plan(CONVOLUTION)
     assert (later.measured, later.built) == ([], [FAST])
 
 
 def test_a_recorded_choice_is_kept_where_another_would_be_faster(choices: Choices) -> None:
     choices.put("NVIDIA H200, cuDNN 91900", str(CONVOLUTION), SLOW)
     found = Recorded(choices)
-    assert found.launch(CONVOLUTION).key == 3
+    assert found.plan(CONVOLUTION).launch.key == 3
     assert found.measured == []
 
 
 def test_a_recorded_engine_that_cannot_run_is_measured_again(choices: Choices) -> None:
     choices.put("NVIDIA H200, cuDNN 91900", str(CONVOLUTION), SLOW)
     found = Recorded(choices, broken=frozenset({3}))
-    assert found.launch(CONVOLUTION).key == 7
+    assert found.plan(CONVOLUTION).launch.key == 7
     assert choices.get("NVIDIA H200, cuDNN 91900", str(CONVOLUTION)) == FAST
+
+
+@pytest.mark.parametrize(("microseconds", "summed"), [(None, False), (10.0, True), (99.0, False)])
+def test_statistics_are_fused_where_cudnn_can_and_it_is_faster(
+    choices: Choices, microseconds: float | None, summed: bool
+) -> None:
+    wanted = replace(CONVOLUTION, kind="forward_statistics")
+    fused = None if microseconds is None else Choice(5, (), 0, microseconds)
+    first = Recorded(choices)
+    first.fused = fused
+    plan = first.plan(wanted)
+    assert (plan.summed, plan.launch.key) == (summed, 5 if summed else 7)
+    later = Recorded(Choices(choices.path))
+    assert later.plan(wanted) == plan
+    assert later.measured == []
 
 
 def test_a_program_on_cuda_without_cudnn_is_told_which_call_lacks_it(
@@ -144,9 +167,9 @@ def test_engines_of_a_device_are_measured_and_the_choice_builds_again(
     convolution = Convolution(kind, 1, 1, SIZES, 1 << 20)
     times = [choice.microseconds for choice in found.measure(convolution)]
     assert times == sorted(times) and times[0] > 0
-    launch = found.launch(convolution)
+    plan = found.plan(convolution)
     again = cudnn.Convolutions(0, name, Choices(tmp_path / "convolutions.json"))
-    assert again.launch(convolution) == launch
+    assert again.plan(convolution) == plan
 
 
 @pytest.mark.gpu
@@ -155,4 +178,4 @@ def test_what_no_engine_can_run_is_refused_with_the_convolution(tmp_path: Path) 
     found = cudnn.Convolutions(0, "any", Choices(tmp_path / "convolutions.json"))
     wrong = Convolution("forward", 1, 1, (2, 9, 9, 16, 8, 4, 4, 3, 3, 2, 1, 1), 0)
     with pytest.raises(NativeError, match="forward fp16 2x9x9x16 to 4x4x8.*cuDNN refuses"):
-        found.launch(wrong)
+        found.plan(wrong)

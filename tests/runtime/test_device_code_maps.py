@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from renaissance.lowering import targets
+from renaissance.lowering.in_place import InPlaceCall
+from renaissance.lowering.map_launches import launches_behind
 from tests.emulation import maps as emulated
-from tests.emulation.run import COMPILER
+from tests.emulation.run import COMPILER, emulate
 from tests.graph.meaning import MEANING
 from tests.lowering import maps
 from tests.lowering.maps import normals, poisoned, wide
@@ -28,6 +30,24 @@ def constants(x: np.ndarray) -> dict[str, np.ndarray]:
     mean = flat.mean(0).astype(np.float32)
     inverse_std = (1 / np.sqrt(flat.var(0) + 1e-5)).astype(np.float32)
     return {"x": x, "gamma": gamma, "beta": beta, "mean": mean, "inverse_std": inverse_std}
+
+
+def test_statistics_finished_from_sums_that_a_library_left() -> None:
+    (y,) = normals(1, np.float16, (3, 5, 7, 24))
+    rows, c = 105, 24
+    flat = y.reshape(rows, c).astype(np.float32)
+    partial = np.stack([flat.sum(0), (flat * flat).sum(0)])
+    prev = np.zeros(c, np.float32), np.ones(c, np.float32)
+    results = [np.full(c, np.nan, np.float32) for _ in range(4)]
+    sizes = {**maps.conv_sizes((3, 5, 7, 8), (c, 1, 1, 8), 1, 0), "type": 1, "y_type": 1}
+    call = InPlaceCall(targets.CONV_FORWARD_STATISTICS, (), {**sizes, "partial_rows": 3})
+    (finalise,) = launches_behind(call, summed=True)
+    fields = [None, *prev, *results, partial, rows, c, 3, 0.1, 1e-5, 1]
+    emulate(finalise, "BatchNormStatistics", "P" * 8 + "qqqffi", fields)
+    given = {**wide({"x": y}), "prev_mean": 0.0, "prev_var": 1.0, "gamma": 1.0, "beta": 0.0}
+    theirs = MEANING["batch_norm_forward"](given, {"momentum": 0.1, "eps": 1e-5}, {})
+    for name, value in zip(("mean", "inverse_std", "next_mean", "next_var"), results, strict=True):
+        assert_close(value, theirs[name], np.float32)
 
 
 def test_statistics_of_more_rows_than_a_block_reads() -> None:

@@ -116,6 +116,13 @@ struct BatchNormApply {
   int type, activation;
 };
 
+// ConvForward, then BatchNormStatistics of its y. Where a library sums while it convolves, partial
+// holds one row: sums of y, then of its squares.
+struct ConvForwardStatistics {
+  ConvForward conv;
+  BatchNormStatistics statistics;
+};
+
 struct PoolShape {
   Index n, h, w, c, p, q;
   int kernel, stride, pad;

@@ -12,7 +12,8 @@ bool is_exact(const Descriptor& engine, int type) {
   int notes[kMostNotes];
   int64_t count = engine.get(kEngineNumericalNote, kNumericalNoteType, kMostNotes, notes);
   return std::none_of(notes, notes + std::min(count, kMostNotes), [type](int note) {
-    bool narrows = note == kDownConvertInputs && type == 0;
+    // Tensor cores read floats as tf32, whether the engine says that it narrows them or not.
+    bool narrows = type == 0 && (note == kDownConvertInputs || note == kTensorCore);
     return narrows || note == kNondeterministic || note == kReducedPrecisionSums ||
            note == kFft || note == kWinograd;
   });

@@ -38,15 +38,17 @@ const Plan& plan_of(int64_t key, int device) {
   return found->second;
 }
 
+// A plan takes as many of the pointers as its graph has tensors.
 std::string run_plan(int64_t key, void* stream, const std::vector<void*>& pointers,
                      void* workspace, int64_t workspace_bytes) try {
   Current current(stream);
   const Plan& plan = plan_of(key, current.device());
+  std::vector<void*> taken(pointers.begin(), pointers.begin() + plan.graph->bytes.size());
   int64_t available = workspace ? workspace_bytes : 0;
   if (plan.workspace_bytes > available)
     throw Failure("the convolution's plan needs " + std::to_string(plan.workspace_bytes) +
                   " bytes of workspace, and the call has " + std::to_string(available));
-  execute(plan, current.device(), stream, pointers, workspace);
+  execute(plan, current.device(), stream, taken, workspace);
   return "";
 } catch (const Failure& failure) {
   return failure.what();
@@ -95,6 +97,13 @@ using cudnn::writable;
 std::string enqueue(const ConvForward& op, int64_t key, void* stream) {
   return run_plan(key, stream, {writable(op.x), writable(op.w), op.y}, op.workspace,
                   op.workspace_bytes);
+}
+
+std::string enqueue(const ConvForwardStatistics& op, int64_t key, void* stream) {
+  const ConvForward& conv = op.conv;
+  float* sums = op.statistics.partial;
+  return run_plan(key, stream, {writable(conv.x), writable(conv.w), conv.y, sums, sums + conv.shape.k},
+                  conv.workspace, conv.workspace_bytes);
 }
 
 std::string enqueue(const ConvBackwardData& op, int64_t key, void* stream) {

@@ -105,6 +105,7 @@ enum Value : int {
   kSumAndSquares = 0,            // CUDNN_GENSTATS_SUM_SQSUM
   kModeA = 3,                    // CUDNN_HEUR_MODE_A
   kModeFallback = 2,             // CUDNN_HEUR_MODE_FALLBACK
+  kTensorCore = 0,               // CUDNN_NUMERICAL_NOTE_TENSOR_CORE
   kDownConvertInputs = 1,        // CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS
   kReducedPrecisionSums = 2,     // CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION
   kFft = 3,                      // CUDNN_NUMERICAL_NOTE_FFT

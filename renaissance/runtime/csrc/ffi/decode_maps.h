@@ -68,6 +68,17 @@ inline BatchNormStatistics decode(Call& call) {
 }
 
 template <>
+inline ConvForwardStatistics decode(Call& call) {
+  ConvForward conv = decode<ConvForward>(call);
+  const ConvShape& s = conv.shape;
+  return {conv,
+          {conv.y, call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+           call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
+           call.pointer<float>(), s.n * s.p * s.q, s.k, call.integer("partial_rows"),
+           call.real("momentum"), call.real("eps"), conv.y_type}};
+}
+
+template <>
 inline BatchNormApply decode(Call& call) {
   return {call.pointer(), norm(call), call.pointer(), norm(call), call.pointer(), call.pointer(),
           call.integer("rows"), call.integer("c"), small(call, "type"),

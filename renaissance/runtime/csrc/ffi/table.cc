@@ -1,10 +1,10 @@
 // The one table of custom calls, and the two handlers that every operation gets.
 #include <iterator>
 
-#include "cudnn/execute.h"
 #include "ffi/decode.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
+#include "ffi/library_call.h"
 #include "host/driver.h"
 #include "host/export.h"
 #include "host/philox.h"
@@ -52,57 +52,6 @@ ffi::Error cuda_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets r
     if (!problem.empty()) return ffi::Error::Internal(problem);
   }
   return ffi::Error::Success();
-}
-
-// The same operation with its filters, or their gradient, in the begin of the workspace.
-template <class Operation>
-Operation on_packed_filters(Operation operation, void** filters) {
-  *filters = operation.workspace;
-  operation.workspace = static_cast<char*>(operation.workspace) + kPackedFilterBytes;
-  operation.workspace_bytes -= kPackedFilterBytes;
-  return operation;
-}
-
-inline std::string enqueue_packed(ConvForward& op, int64_t key, const Launch& pack, void* stream) {
-  void* filters = nullptr;
-  ConvForward inner = on_packed_filters(op, &filters);
-  inner.w = filters;
-  std::string problem = launch_kernel(pack, &op, stream);
-  return problem.empty() ? enqueue(inner, key, stream) : problem;
-}
-
-inline std::string enqueue_packed(ConvBackwardWeight& op, int64_t key, const Launch& unpack,
-                                  void* stream) {
-  void* filters = nullptr;
-  ConvBackwardWeight inner = on_packed_filters(op, &filters);
-  inner.dw = filters;
-  std::string problem = enqueue(inner, key, stream);
-  return problem.empty() ? launch_kernel(unpack, &op, stream) : problem;
-}
-
-inline std::string enqueue_packed(ConvBackwardData&, int64_t, const Launch&, void*) {
-  return "the gradient of a convolution's input never packs its filters";
-}
-
-// A call that a library runs: the first of its launch's numbers is the key of a plan. A second launch
-// is the kernel that packs its filters, or unpacks their gradient.
-template <class Operation>
-ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                        ffi::Dictionary attrs) {
-  Call call(args, rets, attrs);
-  Operation operation = decode<Operation>(call);
-  ffi::Span<const int64_t> launch = call.integers("launches");
-  if (call.failed()) return call.error();
-  if (launch.size() == 0)
-    return ffi::Error::InvalidArgument("the call was lowered without its library's plan");
-  const int64_t* l = launch.begin();
-  bool packs = launch.size() == 12;
-  if (packs && (!operation.workspace || operation.workspace_bytes < kPackedFilterBytes))
-    return ffi::Error::InvalidArgument("the call has no workspace to pack its filters into");
-  std::string problem =
-      packs ? enqueue_packed(operation, l[0], {l[6], l[7], l[8], l[9], l[10], l[11]}, stream)
-            : enqueue(operation, l[0], stream);
-  return problem.empty() ? ffi::Error::Success() : ffi::Error::Internal(problem);
 }
 
 static ffi::Error philox_uniform_call(ffi::ResultBuffer<ffi::F32> out, int64_t seed,
@@ -167,6 +116,7 @@ RN_HANDLERS(BeginStep);
 RN_HANDLERS(EndStep);
 RN_HANDLERS(MlpTrainSteps);
 RN_LIBRARY_HANDLERS(ConvForward);
+RN_LIBRARY_HANDLERS(ConvForwardStatistics);
 RN_LIBRARY_HANDLERS(ConvBackwardData);
 RN_LIBRARY_HANDLERS(ConvBackwardWeight);
 RN_HANDLERS(DepthwiseConvForward);
@@ -221,6 +171,7 @@ static const Target kTargets[] = {
     {"rn_end_step", EndStepHost, EndStepCuda},
     {"rn_mlp_train_steps", MlpTrainStepsHost, MlpTrainStepsCuda},
     {"rn_conv_forward", ConvForwardHost, ConvForwardCuda},
+    {"rn_conv_forward_statistics", ConvForwardStatisticsHost, ConvForwardStatisticsCuda},
     {"rn_conv_backward_data", ConvBackwardDataHost, ConvBackwardDataCuda},
     {"rn_conv_backward_weight", ConvBackwardWeightHost, ConvBackwardWeightCuda},
     {"rn_depthwise_conv_forward", DepthwiseConvForwardHost, DepthwiseConvForwardCuda},

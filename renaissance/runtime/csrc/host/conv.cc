@@ -184,6 +184,11 @@ void run(const ConvForward& op) {
   });
 }
 
+void run(const ConvForwardStatistics& op) {
+  run(op.conv);
+  run(op.statistics);
+}
+
 void run(const ConvBackwardData& op) {
   with_type(op.type, [&](auto t) { backward_data<decltype(t)>(op); });
 }

@@ -6,6 +6,7 @@
 namespace rn {
 
 void run(const ConvForward& op);
+void run(const ConvForwardStatistics& op);
 void run(const ConvBackwardData& op);
 void run(const ConvBackwardWeight& op);
 void run(const DepthwiseConvForward& op);

@@ -1,0 +1,86 @@
+// The handler of calls that a library runs: a plan by its key, and kernels of ours before and behind it.
+//
+// The first of the `launches` is the plan: its key, then 1 where the second launch is the kernel that
+// packs its filters or unpacks their gradient. Further kernels take the statistics of its output.
+#pragma once
+
+#include "cudnn/execute.h"
+#include "ffi/decode_maps.h"
+#include "host/driver.h"
+
+namespace rn {
+
+template <class Operation>
+Operation& convolution_in(Operation& op) {
+  return op;
+}
+inline ConvForward& convolution_in(ConvForwardStatistics& op) { return op.conv; }
+
+// What kernels behind the plan read.
+template <class Operation>
+void* record_behind(Operation&) {
+  return nullptr;
+}
+inline void* record_behind(ConvForwardStatistics& op) { return &op.statistics; }
+
+// The same operation with its filters, or their gradient, in the begin of the workspace.
+template <class Operation>
+Operation on_packed_filters(const Operation& op, void** filters) {
+  Operation inner = op;
+  auto& convolution = convolution_in(inner);
+  *filters = convolution.workspace;
+  convolution.workspace = static_cast<char*>(convolution.workspace) + kPackedFilterBytes;
+  convolution.workspace_bytes -= kPackedFilterBytes;
+  return inner;
+}
+
+template <class Operation>
+std::string enqueue_packed(Operation& op, int64_t key, const Launch& pack, void* stream) {
+  void* filters = nullptr;
+  Operation inner = on_packed_filters(op, &filters);
+  convolution_in(inner).w = filters;
+  std::string problem = launch_kernel(pack, &convolution_in(op), stream);
+  return problem.empty() ? enqueue(inner, key, stream) : problem;
+}
+
+inline std::string enqueue_packed(ConvBackwardWeight& op, int64_t key, const Launch& unpack,
+                                  void* stream) {
+  void* filters = nullptr;
+  ConvBackwardWeight inner = on_packed_filters(op, &filters);
+  inner.dw = filters;
+  std::string problem = enqueue(inner, key, stream);
+  return problem.empty() ? launch_kernel(unpack, &op, stream) : problem;
+}
+
+inline std::string enqueue_packed(ConvBackwardData&, int64_t, const Launch&, void*) {
+  return "the gradient of a convolution's input never packs its filters";
+}
+
+template <class Operation>
+ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                        ffi::Dictionary attrs) {
+  Call call(args, rets, attrs);
+  Operation operation = decode<Operation>(call);
+  ffi::Span<const int64_t> launches = call.integers("launches");
+  if (call.failed()) return call.error();
+  if (launches.size() == 0 || launches.size() % 6 != 0)
+    return ffi::Error::InvalidArgument("the call was lowered without its library's plan");
+  auto launch_at = [&launches](size_t i) {
+    const int64_t* l = launches.begin() + 6 * i;
+    return Launch{l[0], l[1], l[2], l[3], l[4], l[5]};
+  };
+  size_t count = launches.size() / 6;
+  Launch plan = launch_at(0);
+  bool packs = plan.grid_x != 0;
+  const auto& convolution = convolution_in(operation);
+  if (packs && (count < 2 || !convolution.workspace ||
+                convolution.workspace_bytes < kPackedFilterBytes))
+    return ffi::Error::InvalidArgument("the call has no workspace to pack its filters into");
+  std::string problem = packs ? enqueue_packed(operation, plan.key, launch_at(1), stream)
+                              : enqueue(operation, plan.key, stream);
+  for (size_t i = packs ? 2 : 1; i < count && problem.empty(); ++i)
+    problem = launch_kernel(launch_at(i), record_behind(operation), stream);
+  return problem.empty() ? ffi::Error::Success() : ffi::Error::Internal(problem);
+}
+
+}  // namespace rn
