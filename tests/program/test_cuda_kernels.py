@@ -10,12 +10,16 @@ import pytest
 
 import renaissance as rn
 from renaissance.core.errors import NativeError
+from renaissance.lowering import targets
 from renaissance.lowering.fused import train_pass
 from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.in_place import Argument, InPlaceCall
+from renaissance.lowering.targets import Convolution, Launch
 from renaissance.program import cuda
 from renaissance.program.cuda import CudaKernels
 from renaissance.runtime import library, nvrtc
 from renaissance.runtime.compile_cache import CompileCache
+from renaissance.runtime.cudnn import ConvolutionPlan
 
 DEVICE = SimpleNamespace(compute_capability="9.0", local_hardware_id=0, device_kind="H200")
 
@@ -80,3 +84,53 @@ def test_loading_without_a_driver_says_so(compiler: Compiler, tmp_path: Path) ->
         pytest.skip("this machine has a driver")
     with pytest.raises(NativeError, match=r"no CUDA driver: libcuda.so.1 cannot be opened"):
         kernels(calls()[0])
+
+
+class Convolutions:
+    """Stands in for cuDNN, which fuses statistics where it is told to."""
+
+    fuses = True
+
+    def __init__(self, *_: Any) -> None:
+        self.asked: list[Convolution] = []
+
+    def plan(self, convolution: Convolution) -> ConvolutionPlan:
+        self.asked.append(convolution)
+        summed = self.fuses and convolution.kind == "forward_statistics"
+        return ConvolutionPlan(Launch(7, (0, 0, 0), 0), summed)
+
+
+STEM = {"n": 2, "h": 8, "w": 8, "c": 4, "k": 8, "p": 4, "q": 4, "r": 3, "s": 3}
+PLAIN = {**STEM, "c": 8}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fuses", "kernels"),
+    [
+        (PLAIN, True, ["batch_norm_finalise_kernel"]),
+        (PLAIN, False, ["batch_norm_statistics_kernel", "batch_norm_finalise_kernel"]),
+        (STEM, True, ["pack_filters_kernel", "batch_norm_finalise_kernel"]),
+    ],
+)
+def test_what_a_convolution_with_statistics_launches(
+    compiler: Compiler,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    sizes: dict[str, int],
+    fuses: bool,
+    kernels: list[str],
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(
+        cuda, "load", lambda compiled, device: loaded.extend(k.kernel.name for k, _ in compiled)
+    )
+    monkeypatch.setattr(cuda, "Convolutions", Convolutions)
+    monkeypatch.setattr(Convolutions, "fuses", fuses)
+    window = {"stride": 2, "pad": 1, "groups": 1}
+    more = {"type": 1, "y_type": 1, "workspace_bytes": 1 << 20, "partial_rows": 2}
+    operands = (Argument("array"),) * 11
+    call = InPlaceCall(targets.CONV_FORWARD_STATISTICS, operands, {**sizes, **window, **more})
+    plan, *behind = CudaKernels(DEVICE, CompileCache(tmp_path))(call)
+    packs = kernels[0].startswith("pack")
+    assert (plan.key, plan.grid) == (7, cuda.PACKS if packs else (0, 0, 0))
+    assert loaded == kernels and len(behind) == len(kernels)
