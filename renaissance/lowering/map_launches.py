@@ -6,8 +6,6 @@ arguments, so that all variants share kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from renaissance.lowering import depthwise_launches, pool_launches, targets
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PLANS, THREADS, Plan, PlannedLaunch, spread
@@ -64,7 +62,7 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants["gated"] = int(call.operands[_GATE] is not None)
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
     constants["addend"] = int(call.operands[_ADDEND] is not None)
-    constants["stash"] = _stash(call, constants)
+    constants["stash"] = stash_of(call)
     if pooled:
         constants |= window(a, argmax_bytes=a["argmax_bytes"])
         strips, walk = sweep(a)
@@ -80,15 +78,16 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     ]
 
 
-def _stash(call: InPlaceCall, constants: Mapping[str, int]) -> int:
+def stash_of(call: InPlaceCall) -> int:
     """Where the first pass leaves dz for the second: 1 in dshortcut, 2 in dx, 0 nowhere.
 
     In dx it costs a write and saves reading dy, the addend and the gate; for fewer it does not pay.
     """
-    if constants["shortcut"] == 1 and not constants["pooled"]:
+    given = [operand is not None for operand in call.operands]
+    if _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN) == 1 and not given[_ARGMAX]:
         return 1
-    is_sum_of_many = constants["addend"] and constants["gated"] and constants["activation"]
-    return 2 if is_sum_of_many and call.operands[_DX] is not None else 0
+    is_sum_of_many = given[_ADDEND] and given[_GATE] and call.attributes["activation"]
+    return 2 if is_sum_of_many and given[_DX] else 0
 
 
 def _fold(call: InPlaceCall) -> list[PlannedLaunch]:

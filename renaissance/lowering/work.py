@@ -14,6 +14,7 @@ from typing import Any
 
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall, Location
+from renaissance.lowering.map_launches import stash_of
 from renaissance.lowering.targets import Target
 
 _WIDTHS = (4, 2)  # bytes of an element, by the library's number of its type
@@ -68,7 +69,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.CONV_BACKWARD_WEIGHT: {3: 0},
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: {3: 0},
     targets.BATCH_NORM_STATISTICS: {7: 0},
-    targets.BATCH_NORM_BACKWARD: {0: 2, 1: 2, 2: 2, 3: 2, 8: 2, -1: 0},
+    targets.BATCH_NORM_BACKWARD: {19: 0},
 }
 
 
@@ -84,10 +85,25 @@ def _gradients(call: InPlaceCall) -> int:
     return 4 * int(a["count"] if call.operands[9] is None else a["decay_from"])
 
 
+def _second_pass(call: InPlaceCall) -> int:
+    """What a norm's second backward pass moves that the first has moved: x, a normalised shortcut,
+    and dz, as the first pass left it or made again from all that it is made of."""
+
+    def nbytes(*places: int) -> int:
+        found = (call.operands[place] for place in places)
+        return sum(operand.nbytes for operand in found if isinstance(operand, Location))
+
+    dy, gate, argmax, x, shortcut, dx, addend = 0, 1, 2, 3, 8, 13, 20
+    stash = stash_of(call)
+    left = nbytes(x) + (nbytes(dx) if stash == 2 else 0)
+    return nbytes(x, shortcut) + (left if stash else nbytes(dy, gate, argmax, addend))
+
+
 _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.LOAD_BATCH: _images,
     targets.BEGIN_STEP: _images,
     targets.OPTIMIZER: _gradients,
+    targets.BATCH_NORM_BACKWARD: _second_pass,
 }
 
 
