@@ -123,6 +123,9 @@ class Convolutions:
     def measure(self, convolution: Convolution) -> list[Choice]:
         """Engines that run a convolution within its workspace, the fastest first.
 
+        Where device memory is too short to try them it is the one that cuDNN prefers, with a time
+        of 0; such a choice is not recorded.
+
         Raises:
             NativeError: there is none.
         """
@@ -171,7 +174,7 @@ class Convolutions:
         if key is None:
             fastest = self.measure(convolution)[0]
             key = self.build(convolution, fastest)
-            self.choices.put(self.group, str(convolution), fastest)
+            self._record(convolution, fastest)
         return ConvolutionPlan(_launch(key))
 
     def _with_statistics(self, convolution: Convolution) -> ConvolutionPlan:
@@ -184,11 +187,15 @@ class Convolutions:
             return ConvolutionPlan(_launch(key), summed=True)
         fused = self._fastest_if_any(convolution)
         if fused is None or fused.microseconds > self._separate_microseconds(plain):
-            self.choices.put(self.group, str(convolution), SEPARATE)
+            self._record(convolution, SEPARATE)
             return self.plan(plain)
         key = self.build(convolution, fused)
-        self.choices.put(self.group, str(convolution), fused)
+        self._record(convolution, fused)
         return ConvolutionPlan(_launch(key), summed=True)
+
+    def _record(self, convolution: Convolution, choice: Choice) -> None:
+        if choice.microseconds > 0 or choice == SEPARATE:
+            self.choices.put(self.group, str(convolution), choice)
 
     def _pinned(self, convolution: Convolution) -> int | None:
         pinned = self.choices.get(self.group, str(convolution))

@@ -111,6 +111,14 @@ def test_the_fastest_engine_is_measured_once_and_pinned(choices: Choices) -> Non
     assert (later.measured, later.built) == ([], [FAST])
 
 
+def test_what_could_not_be_measured_is_not_recorded(
+    choices: Choices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorded, "measure", lambda self, convolution: [Choice(9, (), 0, 0.0)])
+    assert Recorded(choices).plan(CONVOLUTION).launch.key == 9
+    assert Choices(choices.path).get("NVIDIA H200, cuDNN 91900", str(CONVOLUTION)) is None
+
+
 def test_a_recorded_choice_is_kept_where_another_would_be_faster(choices: Choices) -> None:
     choices.put("NVIDIA H200, cuDNN 91900", str(CONVOLUTION), SLOW)
     found = Recorded(choices)

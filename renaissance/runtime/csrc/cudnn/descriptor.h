@@ -14,6 +14,11 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// No device memory is left to try something on.
+struct NoMemory : Failure {
+  using Failure::Failure;
+};
+
 inline void check(int status, const char* what) {
   if (status == 0) return;
   const Library& cudnn = library();

@@ -157,8 +157,8 @@ Scratch::Scratch(const std::vector<int64_t>& bytes) {
     size_t whole = static_cast<size_t>(std::max(size, kPattern));
     if (cuda.allocate(&place, whole)) {
       for (void* taken : places_) cuda.free(reinterpret_cast<uint64_t>(taken));
-      throw Failure("no device memory is left to try convolutions on: " +
-                    std::to_string(whole) + " bytes");
+      throw NoMemory("no device memory is left to try convolutions on: " +
+                     std::to_string(whole) + " bytes");
     }
     places_.push_back(reinterpret_cast<void*>(place));
     cuda.upload(place, pattern().data(), kPattern);

@@ -24,6 +24,7 @@ class Current {
 };
 
 // Device memory for operands, filled with normal numbers: zeros would run faster than data does.
+// Throws NoMemory where there is too little.
 class Scratch {
  public:
   explicit Scratch(const std::vector<int64_t>& bytes);

@@ -18,6 +18,7 @@ struct Executor {
 
 std::mutex executors_mutex;
 std::map<int, Executor> executors;  // a map never moves its values
+std::map<int, std::vector<void*>> idle_handles;
 
 std::shared_mutex plans_mutex;
 std::map<std::pair<int64_t, int>, Plan> plans;
@@ -58,11 +59,21 @@ void* writable(const void* place) { return const_cast<void*>(place); }
 
 }  // namespace
 
-void* building_handle(int device) {
-  thread_local std::map<int, void*> handles;
-  void*& handle = handles[device];
-  if (!handle) check(library().create(&handle), "a handle");
-  return handle;
+BuildingHandle::BuildingHandle(int device) : device_(device) {
+  {
+    std::lock_guard lock(executors_mutex);
+    std::vector<void*>& idle = idle_handles[device];
+    if (!idle.empty()) {
+      raw_ = idle.back();
+      idle.pop_back();
+    }
+  }
+  if (!raw_) check(library().create(&raw_), "a handle");
+}
+
+BuildingHandle::~BuildingHandle() {
+  std::lock_guard lock(executors_mutex);
+  idle_handles[device_].push_back(raw_);
 }
 
 void execute(const Plan& plan, int device, void* stream, const std::vector<void*>& pointers,

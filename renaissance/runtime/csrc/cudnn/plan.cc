@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 
 #include "cudnn/device.h"
 #include "cudnn/plans.h"
@@ -59,19 +60,27 @@ std::vector<Plan> candidates(const Convolution& conv, void* handle, size_t most,
   return plans;
 }
 
+// All candidates that run, the fastest first; where memory is too short to try them, cuDNN's own
+// first choice with a time of 0.
 std::vector<Measured> measure(const Convolution& conv, int device, int most, int repeats) {
   Current current(device);
+  BuildingHandle handle(device);
   std::vector<Choice> choices;
   std::vector<Plan> plans =
-      candidates(conv, building_handle(device), static_cast<size_t>(most), choices);
+      candidates(conv, handle.raw(), static_cast<size_t>(most), choices);
   int64_t workspace = 0;
   for (const Plan& plan : plans) workspace = std::max(workspace, plan.workspace_bytes);
   std::lock_guard lock(device_is_measuring);
-  Scratch scratch(scratch_bytes(*plans[0].graph, workspace));
+  std::optional<Scratch> scratch;
+  try {
+    scratch.emplace(scratch_bytes(*plans[0].graph, workspace));
+  } catch (const NoMemory&) {
+    return {{choices[0], plans[0].workspace_bytes, 0.0}};
+  }
   std::vector<Measured> measured;
   std::string problem;
   for (size_t i = 0; i < plans.size(); ++i) try {
-      double time = microseconds(on_scratch(plans[i], device, scratch), repeats);
+      double time = microseconds(on_scratch(plans[i], device, *scratch), repeats);
       measured.push_back({choices[i], plans[i].workspace_bytes, time});
     } catch (const Failure& failure) {
       problem = failure.what();
@@ -98,20 +107,22 @@ std::string written(const std::vector<Measured>& measured) {
   return text;
 }
 
-// Builds the plan and runs it once, so that what is loaded late is loaded before any capture.
+// Builds the plan and runs it once, so that what is loaded late is loaded before any capture. Where
+// memory is too short to run it, the first capture loads it.
 void build(int64_t key, int device, const Convolution& conv, const Choice& choice) {
   Current current(device);
-  void* handle = building_handle(device);
-  auto graph = std::make_shared<const Graph>(make_graph(conv, handle));
-  Plan plan = make_plan(graph, choice, conv.type, handle);
+  BuildingHandle handle(device);
+  auto graph = std::make_shared<const Graph>(make_graph(conv, handle.raw()));
+  Plan plan = make_plan(graph, choice, conv.type, handle.raw());
   if (plan.workspace_bytes > conv.workspace_bytes)
     throw Failure("the plan needs " + std::to_string(plan.workspace_bytes) +
                   " bytes of workspace, more than the " + std::to_string(conv.workspace_bytes) +
                   " that the convolution may use");
-  {
+  try {
     std::lock_guard lock(device_is_measuring);
     Scratch scratch(scratch_bytes(*graph, plan.workspace_bytes));
     run_once(on_scratch(plan, device, scratch));
+  } catch (const NoMemory&) {
   }
   keep(key, device, std::move(plan));
 }

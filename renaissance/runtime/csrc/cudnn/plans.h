@@ -5,8 +5,19 @@
 
 namespace rn::cudnn {
 
-// The calling thread's handle on the current device, for building; made on first use.
-void* building_handle(int device);
+// A handle on the current device to build plans with, lent to one thread at a time and used again.
+class BuildingHandle {
+ public:
+  explicit BuildingHandle(int device);
+  ~BuildingHandle();
+  BuildingHandle(const BuildingHandle&) = delete;
+
+  void* raw() const { return raw_; }
+
+ private:
+  int device_;
+  void* raw_ = nullptr;
+};
 
 // Enqueues a plan on a stream; pointers in the order of the graph's tensors. The device's context is
 // current. Throws a Failure.
