@@ -7,6 +7,7 @@ arguments, so that all variants share kernels.
 from __future__ import annotations
 
 from renaissance.lowering import depthwise_launches, pool_launches, targets
+from renaissance.lowering.conv_pairs import in_pairs, packing
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PLANS, THREADS, Plan, PlannedLaunch, spread
 from renaissance.lowering.packs import (
@@ -142,11 +143,6 @@ def convolution_of(call: InPlaceCall) -> Convolution | None:
     return Convolution(kind, a["type"], y_type, sizes, a["workspace_bytes"])
 
 
-def _by_library(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Dense and grouped convolutions launch no kernel of ours."""
-    return []
-
-
 def launches_behind(call: InPlaceCall, *, summed: bool) -> list[PlannedLaunch]:
     """The kernels that follow a library's convolution.
 
@@ -163,14 +159,16 @@ def launches_behind(call: InPlaceCall, *, summed: bool) -> list[PlannedLaunch]:
     return _statistics(statistics, summed=1)[1:] if summed else _statistics(statistics)
 
 
-def _with_statistics(call: InPlaceCall) -> list[PlannedLaunch]:
-    """The kernels of both ways: which one is taken is measured on the device."""
-    return [k for summed in (False, True) for k in launches_behind(call, summed=summed)]
+def _beside_library(call: InPlaceCall) -> list[PlannedLaunch]:
+    """Kernels that a library's convolution may need; which of them do run shows on the device."""
+    convolution = convolution_of(call)
+    packs = convolution is not None and in_pairs(convolution) is not None
+    behind = [k for summed in (False, True) for k in launches_behind(call, summed=summed)]
+    return [packing(call), *behind] if packs else behind
 
 
 MAP_PLANS: dict[Target, Plan] = {
-    **dict.fromkeys(_LIBRARY, _by_library),
-    targets.CONV_FORWARD_STATISTICS: _with_statistics,
+    **dict.fromkeys(_LIBRARY, _beside_library),
     targets.DEPTHWISE_CONV_FORWARD: depthwise_launches.depthwise_forward,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,
