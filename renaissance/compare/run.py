@@ -90,9 +90,9 @@ class Comparison:
             f"  {r.worst[1]:.1e} {r.worst[0]}"
         )
 
-    def write_csv(self, path: Path) -> None:
+    def write_csv(self, path: Path | str) -> None:
         """One row a contestant."""
-        with path.open("w", newline="") as file:
+        with Path(path).open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["net", "batch", "contestant", "seconds", "loss", "peak", "failure"])
             for r in self.results:

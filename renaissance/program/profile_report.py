@@ -126,9 +126,9 @@ class Profile:
             f"\n\n{_table('call', [(row, row.name) for row in shown])}{left_out}"
         )
 
-    def write_csv(self, path: Path) -> None:
+    def write_csv(self, path: Path | str) -> None:
         """One row a call, in the order of the step."""
-        with path.open("w", newline="") as file:
+        with Path(path).open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["segment", "call", "us", "bytes", "flops", "floor_us", "lost_us"])
             for r in self.rows:

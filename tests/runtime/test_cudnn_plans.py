@@ -89,17 +89,19 @@ def test_the_faster_of_the_deterministic_engines_that_fit_is_pinned(
 ) -> None:
     result, log = results["half"], log_of(folder, "half")
     assert result["version"] == 91900
-    assert engines(result) == [2, 4, 0], "1 is not deterministic, 3 takes too much memory"
+    assert engines(result) == [2, 4, 0, 5], "1 is not deterministic, 3 takes too much memory"
     first = result["measured"][0]
     assert (first["knobs"], first["workspace_bytes"], first["microseconds"]) == ([[7, 12]], 64, 500)
     assert result["same"] and result["recorded"]
+    assert result["measured"][-1]["microseconds"] == 40_000, "told by one run alone"
+    assert log.count("run 5") == 3 * 2, "two runs in each of three measurements"
     assert "run 1" not in log and "run 3" not in log
     assert log.count("handle") == 2, "one to build with, one to execute with"
     assert "cuDNN refuses this engine" in result["error"]
 
 
 def test_floats_keep_off_tensor_cores(results: dict[str, Any]) -> None:
-    assert engines(results["float"]) == [4, 0]
+    assert engines(results["float"]) == [4, 0, 5]
 
 
 def test_where_nothing_fits_the_workspace_it_is_said(results: dict[str, Any]) -> None:

@@ -43,7 +43,9 @@ using Enqueue = std::function<void(void* stream)>;
 void run_once(const Enqueue& enqueue);
 
 // Microseconds of one run: the median over `repeats` replays of a captured graph that holds a few.
-// The first run, not counted, loads what is loaded late. Throws a Failure where it cannot be captured.
-double microseconds(const Enqueue& enqueue, int repeats);
+// A run alone, after one that loads what is loaded late, comes first: where it takes several times the
+// `least` that another candidate took alone, its time is the answer, and nothing is repeated. Updates
+// `least`. Throws a Failure where it cannot be captured.
+double microseconds(const Enqueue& enqueue, int repeats, double& least);
 
 }  // namespace rn::cudnn

@@ -1,6 +1,7 @@
 // What Python calls: measure the engines that can run a convolution, and build the chosen plan.
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <mutex>
 #include <optional>
 
@@ -79,8 +80,9 @@ std::vector<Measured> measure(const Convolution& conv, int device, int most, int
   }
   std::vector<Measured> measured;
   std::string problem;
+  double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < plans.size(); ++i) try {
-      double time = microseconds(on_scratch(plans[i], device, *scratch), repeats);
+      double time = microseconds(on_scratch(plans[i], device, *scratch), repeats, least);
       measured.push_back({choices[i], plans[i].workspace_bytes, time});
     } catch (const Failure& failure) {
       problem = failure.what();
