@@ -10,6 +10,9 @@ import numpy as np
 
 from renaissance.lowering.recipe import METRICS
 
+Means = dict[str, Any]
+"""Means over rows by name, and ``count``, the rows."""
+
 
 class Metrics(Mapping[str, Any]):
     """The metrics of one step, or of several with a leading axis.
@@ -62,3 +65,10 @@ class Metrics(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Metrics({', '.join(f'{name}={self[name]}' for name in METRICS)})"
+
+
+def mean_of(sums: Mapping[str, float]) -> Means:
+    """Means over rows from sums over rows."""
+    count = sums["count"]
+    means = {n: sums[n] / count if count else float("nan") for n in ("loss", "top1", "top5")}
+    return {**means, "count": int(count)}

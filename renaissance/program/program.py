@@ -16,16 +16,22 @@ from renaissance.core.types import Region, Variant
 from renaissance.graph.arch_plan import ArchPlan
 from renaissance.graph.compiler import compile_graph
 from renaissance.graph.memory_plan import MemoryPlan
-from renaissance.graph.options import ShapeId
 from renaissance.lowering.network import forward_infer, forward_train
 from renaissance.lowering.state import ArrayState
 from renaissance.program.backend import choose_backend
+from renaissance.program.checks import (
+    Batch,
+    check_batch,
+    check_labels,
+    check_params,
+    check_rows,
+    check_shapes,
+    check_stacks,
+    name_dead_leaf,
+)
 from renaissance.program.config import ProgramConfig
-from renaissance.program.metrics import Metrics
+from renaissance.program.metrics import Means, Metrics, mean_of
 from renaissance.program.profile_report import Profile, Rates
-
-Batch = tuple[Any, Any]
-Means = dict[str, Any]
 
 
 class Program:
@@ -70,7 +76,7 @@ class Program:
         number = seed_of(seed)
         config = self.config
         if params is not None:
-            return self.backend.init(self._check_params(params), number)
+            return self.backend.init(check_params(self.plan, params), number)
         weights = initial_weights(
             [(name, spec.shape, spec.group) for name, spec, _ in self.plan.weights()],
             config.initializer,
@@ -136,11 +142,11 @@ class Program:
             ValueError: a shape the program was not compiled for, or a state already given up.
             TypeError: images that are no floats, or labels that are no integers.
         """
-        images, labels = self._check_batch(batch, self._shapes[True])
+        images, labels = check_batch(batch, self._shapes[True], self.plan.num_classes)
         try:
             return self.backend.train_step(state, images, labels)
         except (RuntimeError, ValueError) as error:
-            _name_dead_leaf(state, error)
+            name_dead_leaf(state, error)
             raise
 
     def train_steps(
@@ -172,12 +178,12 @@ class Program:
         """
         images, labels = batches
         if indices is None and values is None:
-            self._check_stacks(images, labels)
+            check_stacks(images, labels, self._shapes[True])
             rest: tuple[Any, ...] = ()
         else:
             check_rows(images, labels, indices, values)
             shape = (np.shape(indices)[1], *np.shape(images)[1:])
-            self._check_shapes(shape, shape[:1], self._shapes[True])
+            check_shapes(shape, shape[:1], self._shapes[True])
             rest = (indices, values)
         if isinstance(labels, np.ndarray):
             check_labels(labels.reshape(-1), self.plan.num_classes)
@@ -222,9 +228,9 @@ class Program:
         state.check_alive()
         self._check_ema(ema)
         one = isinstance(batches, tuple) and len(batches) == 2 and np.ndim(batches[0]) == 4
-        shapes = self._shapes[False]
+        shapes, classes = self._shapes[False], self.plan.num_classes
         results = [
-            self.backend.infer(state, *self._check_batch(batch, shapes), ema=ema)[0]
+            self.backend.infer(state, *check_batch(batch, shapes, classes), ema=ema)[0]
             for batch in cast(Iterable[Batch], [batches] if one else batches)
         ]
         if not results:
@@ -237,7 +243,7 @@ class Program:
         labels = np.zeros(np.shape(images)[:1], np.int32)
         state.check_alive()
         self._check_ema(ema)
-        checked = self._check_batch((images, labels), self._shapes[False])
+        checked = check_batch((images, labels), self._shapes[False], self.plan.num_classes)
         return self.backend.infer(state, *checked, ema=ema)[1]
 
     def apply(
@@ -263,7 +269,7 @@ class Program:
         x = jnp.asarray(images)
         weights = {n: jnp.asarray(v) for n, v in params.items()}
         running = {n: jnp.asarray(v) for n, v in (statistics or {}).items()}
-        self._check_params(weights)
+        check_params(self.plan, weights)
         if train:
             return forward_train(self.plan, weights, running, x, seed=seed, step=step)[0]
         return forward_infer(self.plan, weights, running, x)
@@ -285,51 +291,9 @@ class Program:
 
         return profile(self, repeats=repeats, rates=rates)
 
-    # -- checks -----------------------------------------------------------------------------------
-
-    def _check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of the plan, in its order; nothing may be missing, left over or misshapen."""
-        shapes = {name: spec.shape for name, spec, _ in self.plan.weights()}
-        for name, shape in shapes.items():
-            if name not in params:
-                fail(ValueError, "params", sorted(params), f"also {name!r}")
-            if np.shape(params[name]) != shape:
-                fail(ValueError, f"shape of params[{name!r}]", np.shape(params[name]), str(shape))
-        extra = sorted(set(params) - set(shapes))
-        if extra:
-            fail(ValueError, "params", extra, "no tensors beside those of the plan")
-        return {name: params[name] for name in shapes}
-
     def _check_ema(self, wanted: bool) -> None:
         if wanted and self.config.ema is None:
             fail(ValueError, "ema", None, "a decay given to compile()")
-
-    def _check_batch(self, batch: Batch, shapes: tuple[ShapeId, ...]) -> Batch:
-        if not isinstance(batch, tuple) or len(batch) != 2:
-            fail(TypeError, "batch", type(batch).__name__, "a tuple (images, labels)")
-        images, labels = batch
-        self._check_shapes(np.shape(images), np.shape(labels), shapes)
-        _check_kind("images", images, "fV", "floats, such as float32: normalised pixels")
-        _check_kind("labels", labels, "iu", "integers, such as int32")
-        if isinstance(labels, np.ndarray):
-            check_labels(labels, self.plan.num_classes)
-        return batch
-
-    def _check_stacks(self, images: Any, labels: Any) -> None:
-        if np.ndim(images) != 5 or np.ndim(labels) != 2 or len(images) != len(labels):
-            found = (np.shape(images), np.shape(labels))
-            fail(ValueError, "shapes of batches", found, "(S, N, H, W, C) and (S, N)")
-        self._check_shapes(np.shape(images)[1:], np.shape(labels)[1:], self._shapes[True])
-
-    @staticmethod
-    def _check_shapes(
-        images: tuple[int, ...], labels: tuple[int, ...], shapes: tuple[ShapeId, ...]
-    ) -> None:
-        if images not in shapes:
-            wanted = " or ".join(str(tuple(s)) for s in shapes)
-            fail(ValueError, "shape of images", images, wanted)
-        if labels != images[:1]:
-            fail(ValueError, "shape of labels", labels, str(images[:1]))
 
     def __repr__(self) -> str:
         return (
@@ -337,57 +301,6 @@ class Program:
             f"{self.plan.parameter_count:,} parameters, {self.config.precision.value}, "
             f"{self.backend.name} lowering)"
         )
-
-
-def _name_dead_leaf(state: ArrayState, error: Exception) -> None:
-    """Say which leaf was given up, where a call failed because one was.
-
-    Looking at every leaf before every call would cost more than all other checks together.
-    """
-    if "deleted" in str(error) or "donated" in str(error):
-        state.check_alive()
-
-
-def _check_kind(name: str, array: Any, kinds: str, expected: str) -> None:
-    """Refuse an array of another kind of numbers (bfloat16 counts as kind V)."""
-    dtype = getattr(array, "dtype", None)
-    if dtype is not None and dtype.kind not in kinds:
-        fail(TypeError, f"dtype of {name}", dtype.name, expected)
-
-
-def check_labels(labels: np.ndarray, classes: int) -> None:
-    """Refuse labels outside the classes, while they are still on the host.
-
-    Raises:
-        ValueError: names the first such row.
-    """
-    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-    if wrong.size:
-        row = int(wrong[0])
-        fail(ValueError, f"label at row {row}", int(labels[row]), f"a class in [0, {classes - 1}]")
-
-
-def check_rows(images: Any, labels: Any, indices: Any, values: Any) -> None:
-    """Refuse a data set and rows of it that do not belong together.
-
-    Raises:
-        ValueError: a shape does not fit, or a row on the host is out of range.
-        TypeError: bytes without values, or values for images that are not bytes.
-    """
-    if np.ndim(images) != 4 or np.shape(labels) != np.shape(images)[:1]:
-        found = (np.shape(images), np.shape(labels))
-        fail(ValueError, "shapes of a data set", found, "(M, H, W, C) and (M,)")
-    if np.ndim(indices) != 2:
-        fail(ValueError, "shape of indices", np.shape(indices), "(S, N)")
-    if isinstance(indices, np.ndarray):
-        wrong = indices[(indices < 0) | (indices >= len(labels))]
-        if wrong.size:
-            fail(ValueError, "row in indices", int(wrong[0]), f"one in [0, {len(labels) - 1}]")
-    kind = str(images.dtype)
-    if (kind == "uint8") != (values is not None):
-        fail(TypeError, f"values for {kind} images", values, "256 of them for uint8 and only there")
-    if values is not None and np.shape(values) != (256,):
-        fail(ValueError, "shape of values", np.shape(values), "(256,)")
 
 
 def seed_of(seed: int | jax.Array) -> int:
@@ -400,10 +313,3 @@ def seed_of(seed: int | jax.Array) -> int:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         fail(TypeError, "seed", seed, "an integer or a JAX random key")
     return int(seed) & 0xFFFFFFFFFFFFFFFF
-
-
-def mean_of(sums: Mapping[str, float]) -> Means:
-    """Means over rows from sums over rows."""
-    count = sums["count"]
-    means = {n: sums[n] / count if count else float("nan") for n in ("loss", "top1", "top5")}
-    return {**means, "count": int(count)}
