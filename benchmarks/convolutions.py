@@ -31,8 +31,8 @@ import renaissance as rn
 from renaissance.core.types import Bank
 from renaissance.lowering import targets
 from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_maps import partial_rows
 from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.fused_norms import partial_rows
 from renaissance.lowering.in_place import InPlaceCall, Location, thread
 from renaissance.lowering.map_launches import convolution_of
 from renaissance.lowering.targets import Convolution

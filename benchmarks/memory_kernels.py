@@ -31,8 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from renaissance.core.types import Bank
-from renaissance.lowering import depthwise_launches, fused_maps, targets
+from renaissance.lowering import depthwise_launches, targets
 from renaissance.lowering.depthwise_launches import DepthwiseShape
+from renaissance.lowering.fused_convolutions import depthwise_pieces
+from renaissance.lowering.fused_norms import partial_rows
 from renaissance.lowering.in_place import InPlaceCall, Location, thread
 from renaissance.lowering.launches import launches_of
 from renaissance.lowering.targets import Target
@@ -71,7 +73,7 @@ class Case:
 def norm_cases(n: int, side: int, c: int) -> Iterator[Case]:
     """Batch norm's passes over a map."""
     rows = n * side * side
-    m, v, pieces = rows * c * 2, c * 4, fused_maps.partial_rows(rows, c)
+    m, v, pieces = rows * c * 2, c * 4, partial_rows(rows, c)
     place = f"{c}x{side}x{side}"
     base = {"rows": rows, "c": c, "type": HALF}
     norm, none = [v] * 4, [0] * 4
@@ -119,7 +121,7 @@ def pool_cases(n: int) -> Iterator[Case]:
         yield Case(f"norm relu max-pool {place}", forward, sizes, moved, more)
         given = {**shape, "argmax_bytes": 1}
         yield Case(f"max-pool backward {place}", backward, [y, winners, m], moved, given)
-        pieces = fused_maps.partial_rows(n * side * side, c)
+        pieces = partial_rows(n * side * side, c)
         sizes = [y, 0, winners, m, *[v] * 4, 0, 0, 0, 0, 0, m, v, v, 0, 0, 0, pieces * 2 * v, 0]
         more |= {"rows": n * side * side, "partial_rows": pieces}
         moved = 3 * m + 2 * (y + winners)
@@ -164,7 +166,7 @@ def depthwise_cases(n: int) -> Iterator[Case]:
         forward, data = targets.DEPTHWISE_CONV_FORWARD, targets.DEPTHWISE_CONV_BACKWARD_DATA
         yield Case(f"depthwise {place}", forward, [x, w, y], x + y, shape)
         yield Case(f"depthwise dgrad {place}", data, [y, w, x], x + y, shape)
-        pieces = fused_maps.depthwise_pieces(shape, WORKSPACE)
+        pieces = depthwise_pieces(shape, WORKSPACE)
         sizes = [x, y, w, pieces * c * 36 if pieces > 1 else 0]
         weight = {**shape, "partial_rows": pieces}
         target = targets.DEPTHWISE_CONV_BACKWARD_WEIGHT

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.lowering import fused_maps, targets
+from renaissance.lowering import targets
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, Updated, type_number
+from renaissance.lowering.fused_convolutions import depthwise_pieces
+from renaissance.lowering.fused_norms import partial_rows
 from tests.lowering.native import on_device, run
 
 Array = np.ndarray
@@ -68,7 +70,7 @@ def conv_statistics(
     """y of a dense convolution, and mean, inverse_std, next_mean and next_var of y."""
     sizes: dict[str, Any] = conv_sizes(x.shape, w.shape, stride, pad)
     shape = sizes["n"], sizes["p"], sizes["q"], sizes["k"]
-    pieces = fused_maps.partial_rows(int(np.prod(shape[:3])), shape[3])
+    pieces = partial_rows(int(np.prod(shape[:3])), shape[3])
     number = type_number(x.dtype)
     names = ("mean", "inverse_std", "next_mean", "next_var")
     y, *results = run(
@@ -87,7 +89,7 @@ def depthwise(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str,
     sizes["type"] = type_number(x.dtype)
     (y,) = run(targets.DEPTHWISE_CONV_FORWARD, x, w, poisoned(dy.shape, x.dtype), **sizes)
     (dx,) = run(targets.DEPTHWISE_CONV_BACKWARD_DATA, dy, w, poisoned(x.shape, x.dtype), **sizes)
-    pieces = fused_maps.depthwise_pieces(sizes, 1 << 20)
+    pieces = depthwise_pieces(sizes, 1 << 20)
     partial = poisoned((pieces, w.size), np.float32) if pieces > 1 else None
     target = targets.DEPTHWISE_CONV_BACKWARD_WEIGHT
     result = poisoned(w.shape, x.dtype)
@@ -101,7 +103,7 @@ def statistics(
     """mean, inverse_std, next_mean and next_var of a map."""
     c = x.shape[-1]
     rows = x.size // c
-    pieces = fused_maps.partial_rows(rows, c)
+    pieces = partial_rows(rows, c)
     names = ("mean", "inverse_std", "next_mean", "next_var")
     results = run(
         targets.BATCH_NORM_STATISTICS, x, prev["mean"], prev["var"],
@@ -141,7 +143,7 @@ def norm_backward(
     x, dtype = given["x"], given["x"].dtype
     c = given["mean"].size
     rows = x.size // c
-    pieces = fused_maps.partial_rows(rows, c)
+    pieces = partial_rows(rows, c)
     sums = 4 if "shortcut_mean" in given else 2
     order = ("dx", "dgamma", "dbeta", "dshortcut", "dshortcut_gamma", "dshortcut_beta")
     vectors = {name: ((c,), np.float32) for name in order if name not in ("dx", "dshortcut")}
