@@ -2,6 +2,7 @@
 # Builds the native library on a machine with a CUDA device, runs the native tests there, measures.
 #
 #   OUT=folder bash benchmarks/on_device.sh [tests] [bench] [tiles] [hash] [sanitize]
+#                                            [persistent] [persistent-memcheck]
 set -u
 out=${OUT:-/tmp}
 export PYTHONPATH=$PWD
@@ -44,4 +45,19 @@ case " $* " in *" sanitize "*)
     echo "$tool: $(grep -E "ERROR SUMMARY|RACECHECK SUMMARY|passed|failed" "$out/$tool.log" | tr '\n' ' ')"
   done
   echo "sanitizers ended after $((SECONDS - began)) s" ;;
+esac
+case " $* " in *" persistent "*)
+  timeout 100 $python -m pytest $options -n 6 tests/program/test_persistent_device.py \
+    tests/program/test_many_steps.py >"$out/persistent_tests.log" 2>&1
+  echo "persistent kernel's tests ended with $? after $((SECONDS - began)) s"
+  grep -E "^(FAILED|ERROR|E  )|passed|failed" "$out/persistent_tests.log" | cut -c1-200 | tail -40
+  (cd benchmarks && timeout 100 $python many_steps.py) 2>&1 | tee "$out/many_steps.txt" | tail -20
+  echo "many steps timed after $((SECONDS - began)) s" ;;
+esac
+case " $* " in *" persistent-memcheck "*)
+  timeout 60 compute-sanitizer --tool memcheck --error-exitcode 9 $python -m pytest $options \
+    tests/program/test_persistent_device.py -k "same_bits and adam and not adamw" \
+    >"$out/persistent_memcheck.log" 2>&1
+  echo "persistent kernel's memcheck ended with $? after $((SECONDS - began)) s"
+  grep -E "ERROR SUMMARY|passed|failed" "$out/persistent_memcheck.log" | tail -8 ;;
 esac

@@ -182,8 +182,8 @@ MAP_PLANS: dict[Target, Plan] = {
     targets.MAX_POOL_BACKWARD: pool_launches.max_pool_backward,
     targets.AVERAGE_POOL_FORWARD: pool_launches.average_pool_forward,
     targets.AVERAGE_POOL_BACKWARD: pool_launches.average_pool_backward,
-    targets.GLOBAL_AVERAGE_POOL_FORWARD: pool_launches.global_forward,
-    targets.GLOBAL_AVERAGE_POOL_BACKWARD: pool_launches.global_backward,
+    targets.GLOBAL_AVERAGE_POOL_FORWARD: pool_launches.global_pool("forward", "y_type"),
+    targets.GLOBAL_AVERAGE_POOL_BACKWARD: pool_launches.global_pool("backward", "type"),
     targets.GAP_FC_BACKWARD_DATA: pool_launches.gap_fc_backward,
     targets.CHANNEL_PADDING: _channel_padding,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.launches import THREADS, PlannedLaunch, kernel
+from renaissance.lowering.launches import THREADS, Plan, PlannedLaunch, kernel
 from renaissance.lowering.packs import (
     launch,
     map_constants,
@@ -81,22 +81,22 @@ def average_pool_backward(call: InPlaceCall) -> list[PlannedLaunch]:
     return [launch("average_pool.cu", "average_pool_backward", grid, THREADS, **constants)]
 
 
-def global_forward(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Launch of ``rn_global_average_pool_forward``."""
-    a = call.attributes
-    tile, tiles = tile_of_map(a)
-    constants = map_constants(a, tile=tile, y_half=a["y_type"])
-    stem = "global_average_pool"
-    return [launch(f"{stem}.cu", f"{stem}_forward", (a["n"], tiles, 1), THREADS, **constants)]
+def global_pool(direction: str, y_type: str) -> Plan:
+    """Launch of a global average pool.
 
+    Args:
+        direction: ``"forward"`` or ``"backward"``.
+        y_type: The attribute that tells the type of the pooled side.
+    """
 
-def global_backward(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Launch of ``rn_global_average_pool_backward``."""
-    a = call.attributes
-    tile, tiles = tile_of_map(a)
-    constants = map_constants(a, tile=tile, y_half=a["type"])
-    stem = "global_average_pool"
-    return [launch(f"{stem}.cu", f"{stem}_backward", (a["n"], tiles, 1), THREADS, **constants)]
+    def plan(call: InPlaceCall) -> list[PlannedLaunch]:
+        a = call.attributes
+        tile, tiles = tile_of_map(a)
+        constants = map_constants(a, tile=tile, y_half=a[y_type])
+        stem, grid = "global_average_pool", (a["n"], tiles, 1)
+        return [launch(f"{stem}.cu", f"{stem}_{direction}", grid, THREADS, **constants)]
+
+    return plan
 
 
 def gap_fc_backward(call: InPlaceCall) -> list[PlannedLaunch]:

@@ -4,7 +4,8 @@
 // the order of its record, as a pair (buffer, byte offset). Called functionally, the buffers are the
 // arguments followed by the results, and every offset is 0. Called in place, they are the banks, each
 // passed once and aliased to the result of the same index; the attribute `in_place` then counts them,
-// and a bank that XLA copied after all is refused. Further results are workspace. A buffer of -1 leaves an operand out.
+// and a bank that XLA copied after all is refused. Further results are workspace. A buffer of -1 leaves
+// an operand out.
 #pragma once
 
 #include <string>

@@ -6,7 +6,7 @@
 
 #include "cudnn/execute.h"
 #include "ffi/decode_maps.h"
-#include "host/driver.h"
+#include "ffi/launches.h"
 
 namespace rn {
 
@@ -61,25 +61,21 @@ ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRet
                         ffi::Dictionary attrs) {
   Call call(args, rets, attrs);
   Operation operation = decode<Operation>(call);
-  ffi::Span<const int64_t> launches = call.integers("launches");
+  Launches launches(call);
   if (call.failed()) return call.error();
-  if (launches.size() == 0 || launches.size() % 6 != 0)
+  if (!launches.valid())
     return ffi::Error::InvalidArgument("the call was lowered without its library's plan");
-  auto launch_at = [&launches](size_t i) {
-    const int64_t* l = launches.begin() + 6 * i;
-    return Launch{l[0], l[1], l[2], l[3], l[4], l[5]};
-  };
-  size_t count = launches.size() / 6;
-  Launch plan = launch_at(0);
+  size_t count = launches.size();
+  Launch plan = launches[0];
   bool packs = plan.grid_x != 0;
   const auto& convolution = convolution_in(operation);
   if (packs && (count < 2 || !convolution.workspace ||
                 convolution.workspace_bytes < kPackedFilterBytes))
     return ffi::Error::InvalidArgument("the call has no workspace to pack its filters into");
-  std::string problem = packs ? enqueue_packed(operation, plan.key, launch_at(1), stream)
+  std::string problem = packs ? enqueue_packed(operation, plan.key, launches[1], stream)
                               : enqueue(operation, plan.key, stream);
   for (size_t i = packs ? 2 : 1; i < count && problem.empty(); ++i)
-    problem = launch_kernel(launch_at(i), record_behind(operation), stream);
+    problem = launch_kernel(launches[i], record_behind(operation), stream);
   return problem.empty() ? ffi::Error::Success() : ffi::Error::Internal(problem);
 }
 

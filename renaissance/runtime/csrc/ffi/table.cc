@@ -4,6 +4,7 @@
 #include "ffi/decode.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
+#include "ffi/launches.h"
 #include "ffi/library_call.h"
 #include "host/driver.h"
 #include "host/export.h"
@@ -32,23 +33,20 @@ std::string prepare(const MlpTrainSteps& op, void* stream) {
   return clear_memory(op.kernel.work, 1024, stream);  // counters that blocks wait for each other with
 }
 
-// Every kernel takes its operation's record (or the begin of it) as its only parameter. `launches`
-// holds six numbers for each: kernel key, grid x, y, z, threads per block, bytes of dynamic shared memory.
+// Every kernel takes its operation's record (or the begin of it) as its only parameter.
 template <class Operation>
 ffi::Error cuda_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
                      ffi::Dictionary attrs) {
   Call call(args, rets, attrs);
   Operation operation = decode<Operation>(call);
-  ffi::Span<const int64_t> launches = call.integers("launches");
+  Launches launches(call);
   if (call.failed()) return call.error();
-  if (launches.size() == 0 || launches.size() % 6 != 0)
+  if (!launches.valid())
     return ffi::Error::InvalidArgument("the call was lowered without its CUDA launches");
   if (std::string problem = prepare(operation, stream); !problem.empty())
     return ffi::Error::Internal(problem);
-  for (size_t i = 0; i < launches.size(); i += 6) {
-    const int64_t* l = launches.begin() + i;
-    Launch launch = {l[0], l[1], l[2], l[3], l[4], l[5]};
-    std::string problem = launch_kernel(launch, &operation, stream);
+  for (size_t i = 0; i < launches.size(); ++i) {
+    std::string problem = launch_kernel(launches[i], &operation, stream);
     if (!problem.empty()) return ffi::Error::Internal(problem);
   }
   return ffi::Error::Success();
