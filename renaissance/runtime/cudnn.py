@@ -104,6 +104,7 @@ class Convolutions:
         self.choices = Choices() if choices is None else choices
         self._built: dict[Convolution, ConvolutionPlan] = {}
         self._locks: dict[Convolution, threading.Lock] = {}
+        self._measured: dict[Convolution, list[Choice]] = {}
 
     def plan(self, convolution: Convolution) -> ConvolutionPlan:
         """The plan of a convolution, built; chosen by measurement the first time.
@@ -121,7 +122,7 @@ class Convolutions:
             return self._built[convolution]
 
     def measure(self, convolution: Convolution) -> list[Choice]:
-        """Engines that run a convolution within its workspace, the fastest first.
+        """Engines that run a convolution within its workspace, the fastest first; tried only once.
 
         Where device memory is too short to try them it is the one that cuDNN prefers, with a time
         of 0; such a choice is not recorded.
@@ -129,6 +130,8 @@ class Convolutions:
         Raises:
             NativeError: there is none.
         """
+        if convolution in self._measured:
+            return self._measured[convolution]
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         failed = library.load().rn_conv_plan_measure(
             ctypes.c_int(self.device),
@@ -140,7 +143,10 @@ class Convolutions:
         )
         if failed:
             raise NativeError(f"{convolution}: {text.value.decode(errors='replace')}")
-        return [Choice.of_line(line) for line in text.value.decode().splitlines()]
+        found = [Choice.of_line(line) for line in text.value.decode().splitlines()]
+        if found[0].microseconds > 0:
+            self._measured[convolution] = found
+        return found
 
     def build(self, convolution: Convolution, choice: Choice) -> int:
         """Build the plan of a choice, run it once on scratch memory, keep it.
