@@ -84,19 +84,20 @@ def norm_cases(n: int, side: int, c: int) -> Iterator[Case]:
     yield Case(f"statistics {place}", target, sizes, m, {**base, **constants})
     relu = {**base, "activation": RELU}
     apply, backward = targets.BATCH_NORM_APPLY, targets.BATCH_NORM_BACKWARD
-    yield Case(f"apply relu {place}", apply, [m, *norm, 0, *none, m, 0], 2 * m, relu)
-    yield Case(f"apply add relu {place}", apply, [m, *norm, m, *none, m, 0], 3 * m, relu)
-    yield Case(f"apply two norms add relu {place}", apply, [m, *norm, m, *norm, m, 0], 3 * m, relu)
+    yield Case(f"apply relu {place}", apply, [m, *norm, 0, *none, m, 0, 0], 2 * m, relu)
+    yield Case(f"apply add relu {place}", apply, [m, *norm, m, *none, m, 0, 0], 3 * m, relu)
+    two = [m, *norm, m, *norm, m, 0, 0]
+    yield Case(f"apply two norms add relu {place}", apply, two, 3 * m, relu)
     pool = dict.fromkeys(("n", "h", "w", "p", "q", "kernel", "stride", "pad", "argmax_bytes"), 0)
     relu |= {**pool, "partial_rows": pieces}
     head = [m, 0, 0, m, *norm]
-    sizes = [*head, 0, *none, m, v, v, 0, 0, 0, partial, 0]
+    sizes = [*head, 0, *none, m, v, v, 0, 0, 0, partial, 0, 0]
     yield Case(f"backward relu {place}", backward, sizes, 5 * m, relu)
-    sizes = [m, m, 0, m, *norm, 0, *none, m, v, v, m, 0, 0, partial, 0]
+    sizes = [m, m, 0, m, *norm, 0, *none, m, v, v, m, 0, 0, partial, 0, 0]
     yield Case(f"backward add relu {place}", backward, sizes, 7 * m, relu)
-    sizes = [*sizes[:-1], m]
+    sizes = [*sizes[:-2], m, 0]
     yield Case(f"backward two readers add relu {place}", backward, sizes, 8 * m, relu)
-    sizes = [m, m, 0, m, *norm, m, *norm, m, v, v, m, v, v, partial, 0]
+    sizes = [m, m, 0, m, *norm, m, *norm, m, v, v, m, v, v, partial, 0, 0]
     yield Case(f"backward two norms relu {place}", backward, sizes, 10 * m, relu)
     affine = {**base, "activation": RELU}
     yield Case(f"affine relu {place}", targets.AFFINE_FORWARD, [m, v, v, 0, m], 2 * m, affine)
@@ -122,7 +123,7 @@ def pool_cases(n: int) -> Iterator[Case]:
         given = {**shape, "argmax_bytes": 1}
         yield Case(f"max-pool backward {place}", backward, [y, winners, m], moved, given)
         pieces = partial_rows(n * side * side, c)
-        sizes = [y, 0, winners, m, *[v] * 4, 0, 0, 0, 0, 0, m, v, v, 0, 0, 0, pieces * 2 * v, 0]
+        sizes = [y, 0, winners, m, *[v] * 4, 0, 0, 0, 0, 0, m, v, v, 0, 0, 0, pieces * 2 * v, 0, 0]
         more |= {"rows": n * side * side, "partial_rows": pieces}
         moved = 3 * m + 2 * (y + winners)
         target = targets.BATCH_NORM_BACKWARD

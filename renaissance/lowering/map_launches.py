@@ -47,12 +47,13 @@ def _apply(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     constants = map_constants(a, activation=a["activation"], shortcut=_shortcut(call, 5, 8))
     constants["z"] = int(call.operands[11] is not None)
+    constants["mask"] = int(call.operands[12] is not None)
     grid = walk_grid(a, a["rows"])
     return [launch("batch_norm_apply.cu", "batch_norm_apply", grid, THREADS, **constants)]
 
 
 # Positions of operands of rn_batch_norm_backward (csrc/map_operations.h).
-_GATE, _ARGMAX, _SHORTCUT_MEAN, _DX, _DSHORTCUT, _ADDEND = 1, 2, 11, 13, 16, 20
+_GATE, _ARGMAX, _SHORTCUT_MEAN, _DX, _DSHORTCUT, _ADDEND, _MASK = 1, 2, 11, 13, 16, 20, 21
 
 
 def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
@@ -60,7 +61,7 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     tile, tiles = tile_of_map(a)
     pooled = call.operands[_ARGMAX] is not None
     constants = map_constants(a, tile=tile, activation=a["activation"], pooled=int(pooled))
-    constants["gated"] = int(call.operands[_GATE] is not None)
+    constants["gated"] = 2 if call.operands[_MASK] else int(call.operands[_GATE] is not None)
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
     constants["addend"] = int(call.operands[_ADDEND] is not None)
     constants["stash"] = stash_of(call)

@@ -93,10 +93,10 @@ def _second_pass(call: InPlaceCall) -> int:
         found = (call.operands[place] for place in places)
         return sum(operand.nbytes for operand in found if isinstance(operand, Location))
 
-    dy, gate, argmax, x, shortcut, dx, addend = 0, 1, 2, 3, 8, 13, 20
+    dy, gate, argmax, x, shortcut, dx, addend, mask = 0, 1, 2, 3, 8, 13, 20, 21
     stash = stash_of(call)
     left = nbytes(x) + (nbytes(dx) if stash == 2 else 0)
-    return nbytes(x, shortcut) + (left if stash else nbytes(dy, gate, argmax, addend))
+    return nbytes(x, shortcut) + (left if stash else nbytes(dy, gate, argmax, addend, mask))
 
 
 _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {

@@ -117,17 +117,21 @@ def _norm(given: Mapping[str, Array], prefix: str = "") -> tuple[Any, ...]:
     return tuple(given.get(f"{prefix}{name}") for name in NORM)
 
 
-def apply(given: Mapping[str, Array], activation: str | None, z: bool) -> dict[str, Array]:
-    """y, and z where wanted, of act(norm(x) + shortcut)."""
+def apply(
+    given: Mapping[str, Array], activation: str | None, z: bool, mask: bool = False
+) -> dict[str, Array]:
+    """y, and z and the mask of the activation's slopes where wanted, of act(norm(x) + shortcut)."""
     x = given["x"]
     c = given["mean"].size
     results = run(
         targets.BATCH_NORM_APPLY, x, *_norm(given), given.get("shortcut"),
         *_norm(given, "shortcut_"), poisoned(x.shape, x.dtype),
         poisoned(x.shape, x.dtype) if z else None,
+        poisoned((*x.shape[:-1], c // 8), np.uint8) if mask else None,
         rows=x.size // c, c=c, type=type_number(x.dtype), activation=ACTIVATION_NUMBERS[activation],
     )  # fmt: skip
-    return dict(zip(("y", "z"), results, strict=False))
+    names = ("y", *(["z"] if z else []), *(["mask"] if mask else []))
+    return dict(zip(names, results, strict=True))
 
 
 NO_POOL = dict.fromkeys(("n", "h", "w", "p", "q", "kernel", "stride", "pad", "argmax_bytes"), 0)
@@ -139,7 +143,7 @@ def norm_backward(
     names: tuple[str, ...],
     pool: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
-    """The gradients of the named operands, from x, dy, the norm's constants, gate, argmax."""
+    """The gradients of the named operands, from x, dy, the norm's constants, gate, argmax, mask."""
     x, dtype = given["x"], given["x"].dtype
     c = given["mean"].size
     rows = x.size // c
@@ -154,6 +158,7 @@ def norm_backward(
         *_norm(given), given.get("shortcut"), *_norm(given, "shortcut_"),
         *(poisoned(*places[name]) if name in names else None for name in order),
         poisoned((pieces, sums * c), np.float32), given.get("addend"),
+        given.get("mask"),
         **{**NO_POOL, **(pool or {}), "c": c}, rows=rows, partial_rows=pieces,
         type=type_number(dtype), activation=ACTIVATION_NUMBERS[activation],
     )  # fmt: skip

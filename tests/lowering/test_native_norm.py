@@ -22,7 +22,7 @@ from tests.lowering.maps import (
     statistics,
     wide,
 )
-from tests.lowering.native import assert_close, relative_error, run
+from tests.lowering.native import assert_close, on_device, relative_error, run
 
 if not library.status().custom_calls:
     pytest.skip(library.status().message, allow_module_level=True)
@@ -118,6 +118,39 @@ def test_forward_and_backward_with_a_shortcut(
     for name in names:
         limit = 2e-5 if dtype == np.float32 else 4e-3
         assert relative_error(found[name], theirs[name]) <= limit, name
+
+
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[4]])
+@pytest.mark.parametrize("activation", ["relu", "relu6"])
+@pytest.mark.parametrize("readers", [1, 2])
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_mask_of_bits_says_what_the_output_says(
+    kind: int, readers: int, activation: str, shape: tuple[int, ...]
+) -> None:
+    given = operands(3, shape, np.float16)
+    if kind == 1:
+        (given["shortcut"],) = normals(4, np.float16, shape)
+    if kind == 2:
+        given |= operands(4, shape, np.float16, "shortcut_")
+    ours = apply(given, activation, False, mask=True)
+    y = np.asarray(ours["y"])
+    np.testing.assert_array_equal(y, apply(given, activation, False)["y"])
+    is_open = (y > 0) & (y < 6) if activation == "relu6" else y > 0
+    bits = np.packbits(is_open.reshape(-1, 8), axis=1, bitorder="little").reshape(
+        ours["mask"].shape
+    )
+    np.testing.assert_array_equal(ours["mask"], bits)
+    (given["dy"],) = normals(5, np.float16, shape)
+    if readers == 2:
+        (given["addend"],) = normals(8, np.float16, shape)
+    names: tuple[str, ...] = ("dx", "dgamma", "dbeta")
+    names += ("dshortcut",) if kind else ()
+    names += ("dshortcut_gamma", "dshortcut_beta") if kind == 2 else ()
+    by_bits = norm_backward({**given, "mask": bits}, activation, names)
+    by_output = norm_backward({**given, "gate": y}, activation, names)
+    limit = 2e-3 if on_device() else 0.0  # passes may be cut up otherwise on the device
+    for name in names:
+        assert relative_error(by_bits[name], by_output[name]) <= limit, name
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -98,6 +98,33 @@ def test_backward_of_an_add_that_leaves_its_gradient_for_the_second_pass(
         assert_close(found[name], theirs[name], np.float16)
 
 
+@pytest.mark.parametrize(("normalised", "readers"), [(False, 1), (True, 2)])
+def test_a_mask_of_bits_that_the_forward_leaves_for_the_backward(
+    normalised: bool, readers: int
+) -> None:
+    shape = (2, 7, 6, 24)
+    x, dy, shortcut, addend = normals(9, np.float16, *[shape] * 4)
+    given = {**constants(x), "shortcut": shortcut, "dy": dy}
+    names: tuple[str, ...] = ("dx", "dgamma", "dbeta", "dshortcut")
+    if normalised:
+        given |= {f"shortcut_{n}": v for n, v in constants(shortcut).items() if n != "x"}
+        names += ("dshortcut_gamma", "dshortcut_beta")
+    if readers == 2:
+        given["addend"] = addend
+    params = {"activation": "relu"}
+    ours = maps.apply(given, "relu", False, mask=True)
+    theirs = MEANING["batch_norm_add_forward"](wide(given), params, {})
+    assert_close(ours["y"], theirs["y"], np.float16)
+    bits = np.packbits((ours["y"] > 0).reshape(-1, 8), axis=1, bitorder="little")
+    np.testing.assert_array_equal(ours["mask"], bits.reshape(ours["mask"].shape))
+    found = maps.norm_backward({**given, "mask": ours["mask"]}, "relu", names)
+    reads = {**wide(given), "y": ours["y"].astype(np.float64)}
+    theirs = MEANING["batch_norm_add_backward"](reads, params, {})
+    theirs["dshortcut_beta"] = theirs["dbeta"]
+    for name in names:
+        assert_close(found[name], theirs[name], np.float16)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_convolution(stride: int) -> None:
     x, w = normals(5, np.float16, (2, 11, 9, 16), (16, 3, 3, 1))

@@ -49,4 +49,9 @@ RN_INLINE float activation_slope(int activation, float gate) {
   }
 }
 
+// Whether a mask lets the gradient through where the slope is 0 or 1.
+RN_INLINE bool is_open(int activation, float gate) {
+  return activation_slope(activation, gate) != 0.0f;
+}
+
 }  // namespace rn

@@ -105,6 +105,10 @@ struct BatchNormStatistics {
 
 // z = norm(x) + shortcut, y = activation(z). The shortcut may be absent, or itself still to be
 // normalised (shortcut_norm.mean is then not null); z is written where wanted.
+//
+// mask, where wanted, holds a byte for eight neighbouring channels, pixel by pixel: its bit c % 8 is
+// set where the activation's slope is 1, which for ReLU is z > 0 after rounding. For slopes of 0 and 1
+// alone, and c a multiple of 8.
 struct BatchNormApply {
   const void* x;
   Norm norm;
@@ -112,6 +116,7 @@ struct BatchNormApply {
   Norm shortcut_norm;
   void* y;
   void* z;
+  void* mask;
   Index rows, c;
   int type, activation;
 };
@@ -130,7 +135,8 @@ struct PoolShape {
 
 // Backward of BatchNormApply. dz = dy activation'(gate); gate is the activation's output, or its
 // input for silu and hardswish; where it is null, norm(x) is computed again. With argmax, dy is the
-// gradient of a max-pool's output instead, and is first spread out to the winners.
+// gradient of a max-pool's output instead, and is first spread out to the winners. With the mask that
+// BatchNormApply left, that is read and the gate is not.
 //
 //   dbeta = sum of dz, dgamma = sum of dz xhat, xhat = (x - mean) inverse_std,
 //   dx = gamma inverse_std (dz - (dbeta + xhat dgamma) / rows).
@@ -154,6 +160,7 @@ struct BatchNormBackward {
   float* dshortcut_beta;
   float* partial;
   const void* addend;
+  const void* mask;
   Index rows, c, partial_rows;
   PoolShape pool;
   int type, activation, argmax_bytes;

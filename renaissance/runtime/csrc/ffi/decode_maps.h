@@ -81,7 +81,7 @@ inline ConvForwardStatistics decode(Call& call) {
 template <>
 inline BatchNormApply decode(Call& call) {
   return {call.pointer(), norm(call), call.pointer(), norm(call), call.pointer(), call.pointer(),
-          call.integer("rows"), call.integer("c"), small(call, "type"),
+          call.pointer(), call.integer("rows"), call.integer("c"), small(call, "type"),
           small(call, "activation")};
 }
 
@@ -90,8 +90,8 @@ inline BatchNormBackward decode(Call& call) {
   return {call.pointer(), call.pointer(), call.pointer(), call.pointer(), norm(call),
           call.pointer(), norm(call), call.pointer(), call.pointer<float>(),
           call.pointer<float>(), call.pointer(), call.pointer<float>(), call.pointer<float>(),
-          call.pointer<float>(), call.pointer(), call.integer("rows"), call.integer("c"),
-          call.integer("partial_rows"), pool_shape(call), small(call, "type"),
+          call.pointer<float>(), call.pointer(), call.pointer(), call.integer("rows"),
+          call.integer("c"), call.integer("partial_rows"), pool_shape(call), small(call, "type"),
           small(call, "activation"), small(call, "argmax_bytes")};
 }
 

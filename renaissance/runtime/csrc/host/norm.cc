@@ -1,5 +1,6 @@
 // Batch norm: statistics, application, backward, folding. Sums run in double, row after row.
 #include <cmath>
+#include <cstring>
 
 #include "host/run_maps.h"
 #include "host/winners.h"
@@ -45,6 +46,8 @@ void apply(const BatchNormApply& op) {
   const T* shortcut = static_cast<const T*>(op.shortcut);
   T* y = static_cast<T*>(op.y);
   T* z = static_cast<T*>(op.z);
+  unsigned char* mask = static_cast<unsigned char*>(op.mask);
+  if (mask) std::memset(mask, 0, static_cast<size_t>(op.rows * op.c / 8));
   for (Index i = 0; i < op.rows * op.c; ++i) {
     float value = normalised_at(op.norm, to_float(x[i]), i % op.c);
     if (shortcut) {
@@ -53,6 +56,7 @@ void apply(const BatchNormApply& op) {
     }
     T rounded = from_float<T>(value);
     if (z) z[i] = rounded;
+    if (mask && is_open(op.activation, to_float(rounded))) mask[i / 8] |= 1u << i % 8;
     y[i] = from_float<T>(activate(op.activation, to_float(rounded)));
   }
 }
@@ -69,7 +73,12 @@ std::vector<float> masked_gradient(const BatchNormBackward& op) {
   if (op.activation == kNone) return dz;
   const T* x = static_cast<const T*>(op.x);
   const T* gate = static_cast<const T*>(op.gate);
+  const unsigned char* mask = static_cast<const unsigned char*>(op.mask);
   for (Index i = 0; i < count; ++i) {
+    if (mask) {
+      dz[i] *= static_cast<float>(mask[i / 8] >> i % 8 & 1);
+      continue;
+    }
     float z = gate ? to_float(gate[i]) : 0.0f;
     if (!gate) {
       T rounded = from_float<T>(normalised_at(op.norm, to_float(x[i]), i % op.c));

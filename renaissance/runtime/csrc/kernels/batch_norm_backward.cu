@@ -1,10 +1,11 @@
 // Backward of batch norm, the activation behind it and the add or the max-pool behind that, in two
-// passes over memory: sums, then dx. The mask is computed again, not stored.
+// passes over memory: sums, then dx. Where no gate is given the mask is computed again, not stored.
 //
 // RN_ADDEND: dy is a sum of two. RN_STASH: the first pass stores dz, so that the second reads one map
 // where it would read all that dz is made of: 1 in dshortcut, where it is wanted anyway, 2 in dx,
 // which the second pass then overwrites element by element.
-// RN_GATED: the activation's output (or input) is given, else norm(x) is computed again. RN_POOLED:
+// RN_GATED: 1 the activation's output (or input) is given, 2 the mask that it left; else norm(x) is
+// computed again. RN_POOLED:
 // dy is a max-pool's. RN_SHORTCUT: 0 none, 1 dshortcut = dz, 2 the shortcut was normalised too.
 #if RN_POOLED
 #include "window.cuh"
@@ -18,6 +19,7 @@ constexpr int kSums = RN_SHORTCUT == 2 ? 3 : 2;
 // Two blocks to a multiprocessor at least: a pool's pass would take more registers than it gains by.
 constexpr int kBlocks = RN_POOLED ? 2 : 1;
 constexpr bool kRecomputes = RN_ACTIVATION != 0 && !RN_GATED;
+static_assert(RN_GATED != 2 || kWidth == 8, "a mask has a byte for eight channels");
 
 __device__ __forceinline__ void* stash(const BatchNormBackward& op) {
   return RN_STASH == 1 ? op.dshortcut : op.dx;
@@ -30,10 +32,14 @@ struct Gradient {
   __device__ __forceinline__ void mask(const BatchNormBackward& op, Index row, int column, Floats& dz,
                                        const Floats& x) const {
     Floats gate;
-    if (RN_GATED && RN_ACTIVATION) load(gate, op.gate, row, column);
+    uint bits = 0;
+    if (RN_GATED == 2) bits = static_cast<const unsigned char*>(op.mask)[row * kColumns + column];
+    if (RN_GATED == 1 && RN_ACTIVATION) load(gate, op.gate, row, column);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j)
-      if (RN_GATED && RN_ACTIVATION)
+      if (RN_GATED == 2)
+        dz[j] = bits >> j & 1 ? dz[j] : 0.0f * dz[j];
+      else if (RN_GATED && RN_ACTIVATION)
         dz[j] *= activation_slope(RN_ACTIVATION, gate[j]);
       else if (RN_ACTIVATION)
         dz[j] = masked(dz[j], norm(x[j], j));

@@ -53,6 +53,16 @@ __device__ __forceinline__ void store(void* map, Index pixel, int column, const 
   }
 }
 
+// The byte of a mask that says of which channels of a pack the gradient passes the activation.
+__device__ __forceinline__ void store_mask(void* mask, int activation, Index pixel, int column,
+                                           const Floats& z) {
+  static_assert(kWidth <= 8, "a pack's bits must fit its byte");
+  uint bits = 0;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) bits |= is_open(activation, z[j]) ? 1u << j : 0u;
+  static_cast<unsigned char*>(mask)[pixel * kColumns + column] = static_cast<unsigned char>(bits);
+}
+
 // Channel constants of a pack, four at a time; aligned, because RN_WIDTH divides RN_C.
 __device__ __forceinline__ void constants(Floats& to, const float* from, int column) {
   constexpr int kLoad = kWidth < 4 ? kWidth : 4;
