@@ -42,11 +42,10 @@ def statistics(scene: Scene, node: ComputeNode, x: str) -> Calls:
 
 
 def _apply(scene: Scene, node: ComputeNode) -> Calls:
-    roles = ("x", *NORM, "shortcut", *_SHORTCUT_NORM, "y", "z")
+    roles = ("x", *NORM, "shortcut", *_SHORTCUT_NORM, "y", "z", "mask")
     sizes = {**rows_of(scene, node, "x", "gamma"), "activation": activation_of(node)}
     sizes["type"] = type_of(scene, node, "x", "shortcut", "y", "z")
-    operands = (*at(scene, node, *roles), None)
-    return [InPlaceCall(targets.BATCH_NORM_APPLY, operands, sizes, node.layer)]
+    return [InPlaceCall(targets.BATCH_NORM_APPLY, at(scene, node, *roles), sizes, node.layer)]
 
 
 def _batch_norm_forward(scene: Scene, node: ComputeNode) -> Calls:
@@ -60,8 +59,7 @@ def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
         *at(scene, node, "dy"),
         gate,
         *at(scene, node, "argmax", "x", *NORM, "shortcut", *_SHORTCUT_NORM),
-        *at(scene, node, *results, "partial", "addend"),
-        None,
+        *at(scene, node, *results, "partial", "addend", "mask"),
     )
     sizes: dict[str, Any] = {**_NO_POOL, **rows_of(scene, node, "x", "gamma"), "argmax_bytes": 0}
     if scene.at(node, "argmax") is not None:

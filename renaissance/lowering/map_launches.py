@@ -61,7 +61,8 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     tile, tiles = tile_of_map(a)
     pooled = call.operands[_ARGMAX] is not None
     constants = map_constants(a, tile=tile, activation=a["activation"], pooled=int(pooled))
-    constants["gated"] = 2 if call.operands[_MASK] else int(call.operands[_GATE] is not None)
+    is_masked = call.operands[_MASK] is not None
+    constants["gated"] = 2 if is_masked else int(call.operands[_GATE] is not None)
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
     constants["addend"] = int(call.operands[_ADDEND] is not None)
     constants["stash"] = stash_of(call)

@@ -50,6 +50,9 @@ FROM_Z: dict[str, Callable[[Array], Array]] = {
 def _slope(reads: Mapping[str, Array], activation: str | None) -> Array | float:
     if activation is None:
         return 1.0
+    if "mask" in reads:
+        bits = np.unpackbits(reads["mask"].astype(np.uint8)[..., None], axis=-1, bitorder="little")
+        return bits.reshape(reads["x"].shape)
     return FROM_Y[activation](reads["y"]) if "y" in reads else FROM_Z[activation](reads["z"])
 
 
@@ -214,7 +217,11 @@ def batch_norm_add_forward(r, p, s):
     waits = "shortcut_mean" in r
     shortcut = _normalise(r, "shortcut_", "shortcut") if waits else r["shortcut"]
     z = _normalise(r) + shortcut
-    return {"z": z, "y": ACT[p.get("activation")](z)}
+    result = {"z": z, "y": ACT[p.get("activation")](z)}
+    if "mask" in s:
+        is_open = _slope_at(z, p["activation"]) != 0
+        result["mask"] = np.packbits(is_open, axis=-1, bitorder="little")
+    return result
 
 
 def batch_norm_add_backward(r, p, s):

@@ -83,6 +83,13 @@ NETWORKS: dict[str, Layer] = {
     "mobile": seq(
         cbr(4, 3, 2, 1), mbconv(1, 4, 1), mbconv(6, 5, 2), mbconv(6, 5, 1), gap_fc(3, True)
     ),
+    "masks": seq(
+        cbr(8, 3, 2, 1),
+        block(8, RESNET_3_3),
+        add2(seq(conv(8, 1), bn()), seq(conv(8, 1), bn())),
+        relu6(),
+        gap_fc(3, True),
+    ),
     "adds": ADDS,
     "input_twice": seq(add2(conv(3, 1), seq(conv(3, 3, 1, 1), bn(), relu())), gap(), fc(3)),
     "input_shortcut": seq(add2(identity(), seq(conv(3, 1), bn())), relu(), gap(), fc(3)),

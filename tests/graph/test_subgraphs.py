@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from renaissance.core.types import GraphId, Region, StreamKind, WeightGroup
+from renaissance.core.types import DType, GraphId, Region, StreamKind, WeightGroup
 from renaissance.graph.blueprint import (
     RESNET_3_3,
     RESNET_3_3_DS,
@@ -26,6 +27,7 @@ from renaissance.graph.blueprint import (
     maxpool,
     mbconv,
     relu,
+    relu6,
     seq,
     silu,
     tanh_act,
@@ -259,6 +261,36 @@ def test_a_projection_is_normalised_in_the_pass_of_the_add():
     assert set(undo.outputs) == {
         "dx", "dgamma", "dbeta", "dshortcut", "dshortcut_gamma", "dshortcut_beta", "partial",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [relu, relu6])
+def test_the_end_of_a_block_leaves_a_bit_for_its_backward(kind: Callable[[], Layer]):
+    network = seq(conv(16, 1), relu(), add2(identity(), seq(conv(16, 1), bn())), kind(), fc(2))
+    result = compiled(network, amp=True)
+    mask = Ref(Region.S_MASK, "add2_end1.mask")
+    add = node(result, DEEP, "batch_norm_add_forward", "add2_end1")
+    undo = node(result, DEEP, "batch_norm_add_backward", "add2_end1")
+    assert add.outputs["mask"] == undo.inputs["mask"] == mask
+    assert "y" not in undo.inputs
+    planned = result.memory[0].tensor(mask)
+    assert (planned.shape, planned.dtype) == ((4, 8, 8, 2), DType.UINT8)
+
+
+@pytest.mark.parametrize(
+    ("channels", "kind", "amp", "read"),
+    [(12, relu, True, "y"), (16, tanh_act, True, "y"), (16, silu, True, "z"),
+     (16, relu, False, "y")],
+)  # fmt: skip
+def test_other_ends_of_a_block_are_read_again(
+    channels: int, kind: Callable[[], Layer], amp: bool, read: str
+):
+    main = seq(conv(channels, 1), bn())
+    network = seq(conv(channels, 1), relu(), add2(identity(), main), kind(), fc(2))
+    result = compiled(network, amp=amp)
+    nodes = [n for n in result.graph[DEEP] if n.layer == "add2_end1" and "mask" in n.outputs]
+    assert not nodes
+    last = next(n for n in result.graph[DEEP] if n.op.endswith(("add_backward", "n_backward")))
+    assert read in last.inputs
 
 
 def test_a_linear_bottleneck_hands_the_adds_gradient_on():

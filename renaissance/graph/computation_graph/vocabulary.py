@@ -12,7 +12,8 @@ Conventions:
 - ``fc_backward_data`` with an ``activation`` multiplies dx by the derivative at ``y`` or ``z``,
   output or input of the activation that made x; ``activation_backward`` does only that.
 - ``batch_norm_*_backward`` with an ``activation`` differentiates it first: at ``y`` or ``z`` where
-  given, else at the normalised x, computed again.
+  given, else at the normalised x, computed again. Where its slope is 0 or 1, ``mask`` stands for
+  them: a byte for eight neighbouring channels, whose bit c % 8 is the slope at channel c.
 - ``mean`` and ``inverse_std`` are this batch's, ``next_mean`` and ``next_var`` the running
   statistics the step will adopt.
 - ``workspace`` is scratch of one operation.
@@ -98,11 +99,11 @@ _COMPUTE = (
         "batch_norm_add_forward",
         "x gamma beta mean inverse_std shortcut "
         "shortcut_gamma? shortcut_beta? shortcut_mean? shortcut_inverse_std?",
-        "y z?",
+        "y z? mask?",
     ),
     _operation(
         "batch_norm_add_backward",
-        "dy addend? x gamma beta mean inverse_std y? z? shortcut? "
+        "dy addend? x gamma beta mean inverse_std y? z? mask? shortcut? "
         "shortcut_gamma? shortcut_beta? shortcut_mean? shortcut_inverse_std?",
         "dx? dgamma dbeta dshortcut? dshortcut_gamma? dshortcut_beta? partial",
     ),

@@ -16,6 +16,10 @@ NEEDS_INPUT = frozenset({"silu", "hardswish"})
 """Kinds whose derivative cannot be read off their output."""
 
 
+STEPS = frozenset({"relu", "relu6"})
+"""Kinds whose slope is 0 or 1, so that a bit says it."""
+
+
 def derivative_role(activation: str) -> str:
     """``"y"`` or ``"z"``: what the derivative is computed from, output or input."""
     return "z" if activation in NEEDS_INPUT else "y"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from renaissance.graph.computation_graph import Ref
 from renaissance.graph.layer import ArchLayer
 from renaissance.graph.subgraphs import norm
-from renaissance.graph.subgraphs.activation import derivative_role
+from renaissance.graph.subgraphs.activation import STEPS, derivative_role
 from renaissance.graph.subgraphs.trace import Roles, Trace
 from renaissance.graph.subgraphs.value import Value
 
@@ -51,6 +51,16 @@ def _saved(
     return {"y": y.ref} if is_output else {"z": trace.feature(end, "z")}
 
 
+def _saved_by_norm(
+    trace: Trace, end: ArchLayer, y: Value, layer: ArchLayer, activation: ArchLayer | None
+) -> dict[str, Ref | None]:
+    """As :func:`_saved`; but where the slope is 0 or 1 a bit for a half, a sixteenth to read."""
+    is_step = activation is not None and activation.kind in STEPS
+    if trace.amp and is_step and y.needs_gradient and norm.channels(layer) % 8 == 0:
+        return {"mask": trace.bits(end, "mask")}
+    return _saved(trace, end, y, activation)
+
+
 def _train_normalised(
     trace: Trace, end: ArchLayer, shortcut: Value, main: Value, activation: ArchLayer | None
 ) -> Value:
@@ -60,7 +70,6 @@ def _train_normalised(
     y = trace.value(last, trace.feature(last), shortcut, main)
     y.needs_gradient |= trace.trains(layer)
     y.takes_addend = True
-    saved = _saved(trace, end, y, activation)
     kind = None if activation is None else activation.kind
     sources = {"x": main.ref, **main.pending.operands}
     if shortcut.pending is not None:
@@ -68,11 +77,13 @@ def _train_normalised(
         normed = {f"shortcut_{role}": ref for role, ref in shortcut.pending.operands.items()}
     else:
         normed = {}
+    saved = _saved_by_norm(trace, end, y, layer, activation)
+    kept = {role: saved.get(role) for role in ("z", "mask")}
     trace.emit(
         "batch_norm_add_forward",
         end,
         {**sources, "shortcut": shortcut, **normed},
-        {"y": y, "z": saved.get("z")},
+        {"y": y, **kept},
         activation=kind,
     )
 

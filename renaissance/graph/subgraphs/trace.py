@@ -17,6 +17,7 @@ from renaissance.graph.memory_plan.requirement import (
     Requirement,
     Scope,
     ShapeRule,
+    VariantShapes,
     output_of,
 )
 from renaissance.graph.registry import descriptor_of
@@ -127,6 +128,15 @@ class Trace:
     def mask(self, layer: ArchLayer, local: str, dtype: DType = DType.UINT8) -> Ref:
         """A mask of a layer, one entry per output element."""
         return self.tensor(Region.S_MASK, f"{layer.name}.{local}", dtype, output_of(layer.name))
+
+    def bits(self, layer: ArchLayer, local: str) -> Ref:
+        """A mask of a layer, a byte for eight neighbouring channels of its output."""
+
+        def rule(shapes: VariantShapes) -> tuple[int, ...]:
+            *pixel, channels = shapes.outputs[layer.name]
+            return (*pixel, channels // 8)
+
+        return self.tensor(Region.S_MASK, f"{layer.name}.{local}", DType.UINT8, rule)
 
     # -- weights: refs only, the persistent part of the plan declares them ------------------------
 
