@@ -6,6 +6,7 @@ Every line is a way to call the same fused step of an MLP:
 
     program      program.train_step, with its checks
     executable   the compiled step alone, without our Python
+    plus one     what JAX takes for as many arrays where there is nothing to do
     fixed table  the table of metrics donated as well, so that no address ever changes
     no graph     XLA launches the kernels one by one instead of as a captured graph
     rotating     four batches in turn, so that the input's address changes
@@ -124,8 +125,12 @@ def main() -> None:
         state = report(f"{lowering}: program, rotating", ours, state, batches, options.calls)
         made = compiled.backend.executable("train_step", tuple(shape)).compiled
         raw: Call = lambda state, batch, made=made: made(state, *batch)[0]  # noqa: E731
-        report(f"{lowering}: executable", raw, state, batches[:1], options.calls)
+        leaves: Any = state.arrays if lowering == "fused" else state
+        report(f"{lowering}: executable", raw, leaves, batches[:1], options.calls)
         if lowering == "fused":
+            nothing = jax.jit(lambda arrays, _: [x + 1 for x in arrays], donate_argnums=0)
+            small = [jnp.zeros(64, jnp.uint8) for _ in state.arrays]
+            report("as many small arrays plus one", nothing, small, [None], options.calls)
             variants(compiled, batches, options.calls)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from renaissance.core.errors import fail
@@ -51,6 +52,38 @@ def check_batch(batch: Batch, shapes: tuple[ShapeId, ...], classes: int) -> Batc
     return batch
 
 
+class BatchCheck:
+    """:func:`check_batch` for the batches of one program.
+
+    What is on the device is looked at by its types and shapes alone, so what has passed once passes
+    at once: a step of a small network is no longer than a careful look at its batch.
+
+    Args:
+        shapes: Those that the program was compiled for.
+        classes: Number of classes.
+    """
+
+    def __init__(self, shapes: tuple[ShapeId, ...], classes: int):
+        self.shapes, self.classes = shapes, classes
+        self._passed: set[Any] = set()
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch.
+
+        Raises:
+            ValueError: as :func:`check_batch`.
+            TypeError: likewise.
+        """
+        if type(batch) is tuple and len(batch) == 2 and _on_device(batch):
+            images, labels = batch
+            kind = type(images), images.shape, images.dtype, labels.shape, labels.dtype
+            if kind not in self._passed:
+                check_batch(batch, self.shapes, self.classes)
+                self._passed.add(kind)
+            return batch
+        return check_batch(batch, self.shapes, self.classes)
+
+
 def check_stacks(images: Any, labels: Any, shapes: tuple[ShapeId, ...]) -> None:
     """Refuse stacked batches that do not belong together or have another shape.
 
@@ -85,6 +118,10 @@ def name_dead_leaf(state: ArrayState, error: Exception) -> None:
     """
     if "deleted" in str(error) or "donated" in str(error):
         state.check_alive()
+
+
+def _on_device(batch: Batch) -> bool:
+    return isinstance(batch[0], jax.Array) and isinstance(batch[1], jax.Array)
 
 
 def _check_kind(name: str, array: Any, kinds: str, expected: str) -> None:

@@ -20,14 +20,14 @@ from renaissance.lowering.fused import (
 )
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
 from renaissance.lowering.fused_persistent import check_persistent
-from renaissance.lowering.in_place import PlanLaunches, no_launches, thread
+from renaissance.lowering.in_place import Banks, PlanLaunches, no_launches, thread
 from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.many_steps import ManySteps, Samples, dtype_of
 from renaissance.program.metrics import Metrics
-from renaissance.program.xla import XlaBackend, on_device
+from renaissance.program.xla import INT32, XlaBackend, on_device
 from renaissance.runtime import library
 from renaissance.runtime.arena import Arena, BankState
 from renaissance.runtime.executables import Executable, aot_compile
@@ -96,37 +96,30 @@ class FusedBackend:
 
     def train_step(self, state: State, images: Any, labels: Any) -> tuple[BankState, Metrics]:
         """One step through the executable of this shape."""
-
-        def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
-            fused = self._pass(self._variant(images.shape, True), dtype_of(images), "train")
-            banks, table = fused.run(
-                state.banks,
-                empty_table(1),
-                images[None],
-                labels[None],
-                jnp.zeros((), jnp.int32),
-                self.plan_launches,
-            )
-            return BankState(state.arena, banks), table
-
-        after, table = self._run("train_step", step, self.adopt(state), images, labels)
+        after, table = self._run("train_step", self._one_step, self.adopt(state), images, labels)
         return after, Metrics(table, sums=True, one_step=True)
+
+    def _one_step(self, banks: Banks, images: jax.Array, labels: jax.Array) -> tuple[Banks, Any]:
+        fused = self._pass(self._variant(images.shape, True), dtype_of(images), "train")
+        zero = jnp.zeros((), jnp.int32)
+        return fused.run(
+            banks, empty_table(1), images[None], labels[None], zero, self.plan_launches
+        )
 
     def train_steps(
         self, state: State, images: Any, labels: Any, indices: Any = None, values: Any = None
     ) -> tuple[BankState, Metrics]:
         """Many steps through one executable; see :class:`Samples`."""
-        given = [on_device(images), on_device(labels, jnp.int32)]
-        given += [] if indices is None else [on_device(indices, jnp.int32)]
+        given = [on_device(images), on_device(labels, INT32)]
+        given += [] if indices is None else [on_device(indices, INT32)]
         given += [] if values is None else [on_device(values)]
         samples = Samples(*given)
         memory = self.graph.memory[self._variant(samples.batch_shape, True)]
         scene = Scene(memory, self.recipe, samples.dtype)
         steps = ManySteps(self.config.loop, self.graph, scene, self.plan_launches)
 
-        def many(state: BankState, *arrays: jax.Array) -> tuple[BankState, jax.Array]:
-            banks, table = steps(state.banks, Samples(*arrays))
-            return BankState(state.arena, banks), table
+        def many(banks: Banks, *arrays: jax.Array) -> tuple[Banks, jax.Array]:
+            return steps(banks, Samples(*arrays))
 
         needs = lambda: steps.workspace  # noqa: E731  (known once the steps are traced)
         after, table = self._run("train_steps", many, self.adopt(state), *given, workspace=needs)
@@ -142,24 +135,24 @@ class FusedBackend:
         """
         kind = "infer_ema" if ema else "infer"
 
-        def step(state: BankState, images: jax.Array, labels: jax.Array) -> tuple[BankState, Any]:
+        def step(banks: Banks, images: jax.Array, labels: jax.Array) -> tuple[Banks, Any]:
             variant = self._variant(images.shape, False)
             fused = self._pass(variant, dtype_of(images), kind)
             predicted = self.graph.memory[variant].tensor((Region.R_PREDICTED_LABEL, "label"))
             zero = jnp.zeros((), jnp.int32)
             banks, table = fused.run(
-                state.banks, empty_table(1), images[None], labels[None], zero, self.plan_launches
+                banks, empty_table(1), images[None], labels[None], zero, self.plan_launches
             )
             piece = jax.lax.slice_in_dim(
                 banks[Bank.PERSISTENT], predicted.offset, predicted.offset + predicted.nbytes
             )
             label = jax.lax.bitcast_convert_type(piece.reshape(-1, 4), jnp.int32)
             sums = {name: table[0, i] for i, name in enumerate(("loss", "top1", "top5", "count"))}
-            return BankState(state.arena, banks), (sums, label)
+            return banks, (sums, label)
 
         banked = self.adopt(state)
         after, result = self._run(kind, step, banked, images, labels)
-        banked.banks = after.banks
+        banked.arrays = after.arrays
         return result
 
     def clear_metrics(self, state: State) -> BankState:
@@ -167,11 +160,10 @@ class FusedBackend:
         scene = Scene(self.graph.memory[Variant.TRAIN_BASE], self.recipe)
         calls = lower_nodes(scene, self.graph.graph[GraphId.CLEAR_METRICS])
 
-        def clear(state: BankState) -> BankState:
-            banks, _ = thread(calls, state.banks, {}, self.plan_launches)
-            return BankState(state.arena, banks)
+        def clear(banks: Banks) -> tuple[Banks, tuple[()]]:
+            return thread(calls, banks, {}, self.plan_launches)[0], ()
 
-        return self._run("clear_metrics", clear, self.adopt(state))
+        return self._run("clear_metrics", clear, self.adopt(state))[0]
 
     def executable(self, name: str, shape: Shape) -> Executable:
         """An executable that has run or been compiled, for inspection.
@@ -179,8 +171,8 @@ class FusedBackend:
         Raises:
             KeyError: there is none of that name and shape.
         """
-        for key, executable in self._executables.items():
-            if key[:2] == (name, tuple(shape)):
+        for (held, *batch), executable in self._executables.items():
+            if held == name and (batch[0][0] if batch else ()) == tuple(shape):
                 return executable
         raise KeyError((name, tuple(shape)))
 
@@ -198,24 +190,43 @@ class FusedBackend:
     def _run(
         self,
         name: str,
-        function: Callable[..., Any],
+        function: Callable[..., tuple[Banks, Any]],
         state: BankState,
         *batch: Any,
         workspace: Callable[[], int] = int,
-    ) -> Any:
+    ) -> tuple[BankState, Any]:
         if batch:
-            batch = (on_device(batch[0]), on_device(batch[1], jnp.int32), *batch[2:])
-        shape = batch[0].shape if batch else ()
-        key = (name, shape, *((array.shape, array.dtype) for array in batch))
+            batch = (on_device(batch[0]), on_device(batch[1], INT32), *batch[2:])
+        key = (name, *[(array.shape, array.dtype) for array in batch])
         executable = self._executables.get(key)
         if executable is None:
-            title = " ".join([name, "x".join(map(str, shape))]).strip()
-            executable = aot_compile(title, function, state, *batch)
-            sizes = {bank.name: size for bank, size in self.arena.bank_bytes.items()}
-            text = executable.compiled.as_text() or ""
-            check_module(title, text, executable.temp_bytes, sizes, workspace())
+            executable = self._compile(name, function, state, batch, workspace)
             self._executables[key] = executable
-        return executable(state, *batch)
+        arrays, result = executable.compiled(state.arrays, *batch)
+        return BankState.of_arrays(state.arena, arrays), result
+
+    def _compile(
+        self,
+        name: str,
+        function: Callable[..., tuple[Banks, Any]],
+        state: BankState,
+        batch: tuple[jax.Array, ...],
+        workspace: Callable[[], int],
+    ) -> Executable:
+        banks = tuple(state.arena.bank_bytes)
+
+        def flat(arrays: tuple[jax.Array, ...], *batch: jax.Array) -> tuple[Any, Any]:
+            after, result = function(dict(zip(banks, arrays, strict=True)), *batch)
+            return tuple(after[bank] for bank in banks), result
+
+        shape = batch[0].shape if batch else ()
+        title = " ".join([name, "x".join(map(str, shape))]).strip()
+        leaves = [bank.name for bank in banks]
+        executable = aot_compile(title, flat, state.arrays, *batch, leaves=leaves)
+        sizes = {bank.name: size for bank, size in self.arena.bank_bytes.items()}
+        text = executable.compiled.as_text() or ""
+        check_module(title, text, executable.temp_bytes, sizes, workspace())
+        return executable
 
 
 def launches_for(device: jax.Device) -> PlanLaunches:

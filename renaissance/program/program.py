@@ -21,6 +21,7 @@ from renaissance.lowering.state import ArrayState
 from renaissance.program.backend import choose_backend
 from renaissance.program.checks import (
     Batch,
+    BatchCheck,
     check_batch,
     check_labels,
     check_params,
@@ -46,6 +47,7 @@ class Program:
         self.graph = compile_graph(config.blueprint, config.options, config.num_classes)
         self.backend = choose_backend(config, self.graph)
         self._shapes = {training: config.shapes(training) for training in (True, False)}
+        self._check = BatchCheck(self._shapes[True], self.plan.num_classes)
 
     @property
     def plan(self) -> ArchPlan:
@@ -142,7 +144,7 @@ class Program:
             ValueError: a shape the program was not compiled for, or a state already given up.
             TypeError: images that are no floats, or labels that are no integers.
         """
-        images, labels = check_batch(batch, self._shapes[True], self.plan.num_classes)
+        images, labels = self._check(batch)
         try:
             return self.backend.train_step(state, images, labels)
         except (RuntimeError, ValueError) as error:

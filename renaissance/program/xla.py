@@ -111,7 +111,7 @@ class XlaBackend:
     ) -> tuple[ArrayState, Metrics]:
         """Many steps through one executable with a loop inside: of stacks, or of a set's rows."""
         function = partial(train_steps, self.recipe, self.order)
-        rest = [] if indices is None else [on_device(indices, jnp.int32)]
+        rest = [] if indices is None else [on_device(indices, INT32)]
         rest += [] if values is None else [on_device(values)]
         state, metrics = self._run("train_steps", function, state, images, labels, *rest)
         return state, Metrics(metrics)
@@ -149,7 +149,7 @@ class XlaBackend:
         *rest: jax.Array,
         donates: bool = True,
     ) -> Any:
-        images, labels = on_device(images), on_device(labels, jnp.int32)
+        images, labels = on_device(images), on_device(labels, INT32)
         key = (name, images.shape, images.dtype, *((a.shape, a.dtype) for a in rest))
         executable = self._executables.get(key)
         if executable is None:
@@ -159,8 +159,11 @@ class XlaBackend:
         return executable(state, images, labels, *rest)
 
 
-def on_device(value: Any, dtype: Any = None) -> jax.Array:
+INT32 = np.dtype(np.int32)
+
+
+def on_device(value: Any, dtype: np.dtype[Any] | None = None) -> jax.Array:
     """A device array; one of the right type passes through untouched."""
-    if isinstance(value, jax.Array) and dtype in (None, value.dtype):
+    if isinstance(value, jax.Array) and (dtype is None or value.dtype == dtype):
         return value
     return jnp.asarray(value, dtype)

@@ -123,13 +123,30 @@ class BankState:
     """The banks of a program; a pytree, donated from step to step.
 
     ``state[Region.W_FC_WEIGHT]`` gives copies that stay valid after the state has been donated.
+
+    Attributes:
+        arena: Where tensors lie in the banks.
+        arrays: The banks' arrays, in the order of ``arena.bank_bytes``: what executables take, so
+            that a step need not build a dictionary of them.
     """
 
-    __slots__ = ("arena", "banks")
+    __slots__ = ("arena", "arrays")
 
     def __init__(self, arena: Arena, banks: Mapping[Bank, Any]):
         self.arena = arena
-        self.banks = dict(banks)
+        self.arrays: tuple[Any, ...] = tuple(banks[bank] for bank in arena.bank_bytes)
+
+    @classmethod
+    def of_arrays(cls, arena: Arena, arrays: tuple[Any, ...]) -> BankState:
+        """A state of arrays in the order of ``arena.bank_bytes``."""
+        state = object.__new__(cls)
+        state.arena, state.arrays = arena, arrays
+        return state
+
+    @property
+    def banks(self) -> dict[Bank, Any]:
+        """The arrays by bank."""
+        return dict(zip(self.arena.bank_bytes, self.arrays, strict=True))
 
     def __getitem__(self, region: Region) -> dict[str, np.ndarray]:
         self.check_alive()
@@ -178,17 +195,15 @@ class BankState:
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:
         """Leaves keyed by bank; see :mod:`jax.tree_util`."""
-        children = [(jax.tree_util.GetAttrKey(b.value), array) for b, array in self.banks.items()]
-        return children, (self.arena, tuple(self.banks))
+        names = (bank.name for bank in self.arena.bank_bytes)
+        keys = map(jax.tree_util.GetAttrKey, names)
+        return list(zip(keys, self.arrays, strict=True)), self.arena
 
-    def tree_flatten(self) -> tuple[list[Any], Any]:
-        """Leaves without keys: the path of every call."""
-        return list(self.banks.values()), (self.arena, tuple(self.banks))
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """Leaves without keys."""
+        return self.arrays, self.arena
 
     @classmethod
-    def tree_unflatten(cls, auxiliary: tuple[Arena, tuple[Bank, ...]], children: Any) -> BankState:
+    def tree_unflatten(cls, arena: Arena, children: Any) -> BankState:
         """Inverse of :meth:`tree_flatten_with_keys`."""
-        state = object.__new__(cls)
-        state.arena, names = auxiliary
-        state.banks = dict(zip(names, children, strict=True))
-        return state
+        return cls.of_arrays(arena, tuple(children))

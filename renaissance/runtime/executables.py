@@ -8,7 +8,7 @@ as a wish; :func:`alias_map` reads back what it granted, :func:`check_donation` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,12 @@ class Executable:
 
 
 def aot_compile(
-    name: str, function: Callable[..., Any], state: Any, *args: Any, donates: bool = True
+    name: str,
+    function: Callable[..., Any],
+    state: Any,
+    *args: Any,
+    donates: bool = True,
+    leaves: Sequence[str] = (),
 ) -> Executable:
     """Compile ``function(state, *args)`` for the shapes given, donating ``state``.
 
@@ -56,6 +61,7 @@ def aot_compile(
         state: The state or a tree of :class:`jax.ShapeDtypeStruct` of its leaves.
         args: Remaining arguments or their shapes.
         donates: Whether ``state`` is given up (inference only reads it).
+        leaves: Names of the state's leaves for messages; default their places in the tree.
 
     Raises:
         PlanError: a leaf of the state was not aliased to its own input.
@@ -64,8 +70,8 @@ def aot_compile(
     # dropping an unused leaf would shift the donations of all leaves after it
     jitted = jax.jit(function, donate_argnums=(0,) if donates else (), keep_unused=True)
     compiled = jitted.lower(state, *args).compile()
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    paths = tuple(jax.tree_util.keystr(path) for path, _ in leaves)
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    paths = tuple(leaves) or tuple(jax.tree_util.keystr(path) for path, _ in flat)
     executable = Executable(name, compiled, paths)
     if donates:
         check_donation(executable)
