@@ -62,7 +62,7 @@ def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
         *at(scene, node, *results, "partial", "addend", "mask"),
     )
     sizes: dict[str, Any] = {**_NO_POOL, **rows_of(scene, node, "x", "gamma"), "argmax_bytes": 0}
-    if scene.at(node, "argmax") is not None:
+    if node.op == "batch_norm_max_pool_backward":
         sizes |= {**pool_sizes(scene, node, "x", "dy"), "argmax_bytes": argmax_bytes(scene, node)}
     sizes |= {
         "partial_rows": partial_rows(sizes["rows"], sizes["c"]),

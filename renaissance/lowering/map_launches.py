@@ -59,6 +59,8 @@ _GATE, _ARGMAX, _SHORTCUT_MEAN, _DX, _DSHORTCUT, _ADDEND, _MASK = 1, 2, 11, 13, 
 def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     tile, tiles = tile_of_map(a)
+    if a["kernel"] and call.operands[_ARGMAX] is None:
+        return _backward_of_tiles(call)
     pooled = call.operands[_ARGMAX] is not None
     constants = map_constants(a, tile=tile, activation=a["activation"], pooled=int(pooled))
     is_masked = call.operands[_MASK] is not None
@@ -78,6 +80,24 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
         launch(source, f"{stem}_sums", (a["partial_rows"], tiles, 1), THREADS, **constants),
         launch(source, f"{stem}_finalise", finalise, 1024, **constants),
         launch(source, f"{stem}_apply", walk, THREADS, **constants),
+    ]
+
+
+def _backward_of_tiles(call: InPlaceCall) -> list[PlannedLaunch]:
+    """Behind the norm a max-pool whose windows tile the map, and are searched again."""
+    a = call.attributes
+    tile, tiles = tile_of_map(a)
+    constants = map_constants(a, tile=tile, activation=a["activation"])
+    source, stem = "batch_norm_max_pool_backward.cu", "batch_norm_max_pool_backward"
+    windows = a["n"] * ceil_div(a["h"], a["stride"]) * ceil_div(a["w"], a["stride"])
+    searched = {**constants, **window(a, argmax_bytes=1, sweeps=0)}
+    sums, grid = (a["partial_rows"], tiles, 1), walk_grid(a, windows)
+    finalise = {"pooled": 0, "gated": 0, "shortcut": 0, "addend": 0, "stash": 0, **constants}
+    ends = (ceil_div(a["c"], 32), 1, 1)
+    return [
+        launch(source, f"{stem}_sums", sums, THREADS, **searched),
+        launch("batch_norm_backward.cu", "batch_norm_backward_finalise", ends, 1024, **finalise),
+        launch(source, f"{stem}_apply", grid, THREADS, **searched),
     ]
 
 

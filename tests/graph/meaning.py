@@ -265,6 +265,8 @@ def batch_norm_max_pool_forward(r, p, s):
 
 
 def batch_norm_max_pool_backward(r, p, s):
+    if "argmax" not in r:
+        r = {**r, "argmax": batch_norm_max_pool_forward(r, p, s)["argmax"]}
     dmap = max_pool_backward(r, p, {"dx": r["x"].shape})["dx"]
     return batch_norm_backward({**r, "dy": dmap}, p, s)
 

@@ -178,6 +178,28 @@ def test_a_max_pool_joined_with_the_norm_before_it(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", [None, "relu", "relu6", "silu"])
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [((2, 6, 8, 8), 2), ((1, 7, 5, 12), 2), ((2, 8, 7, 5), 3), ((3, 2, 2, 1), 2)],
+)
+def test_winners_that_nobody_stored_are_found_again(
+    shape: tuple[int, ...], kernel: int, activation: str | None, dtype: Any
+) -> None:
+    given, sizes = operands(16, shape, dtype), pool_sizes(shape, kernel, kernel, 0)
+    (given["dy"],) = normals(17, dtype, pooled_shape(sizes))
+    names, pool = ("dx", "dgamma", "dbeta"), {**sizes, "argmax_bytes": 0}
+    found = norm_backward(given, activation, names, pool)
+    winners = np.asarray(max_pool(given, sizes, activation)["argmax"])
+    params = {"activation": activation, "kernel": kernel, "stride": kernel, "pad": 0}
+    told = {**wide(given), "argmax": winners}
+    theirs = MEANING["batch_norm_max_pool_backward"](told, params, {})
+    for name in names:
+        limit = 2e-5 if dtype == np.float32 else 4e-3
+        assert relative_error(found[name], theirs[name]) <= limit, name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", [None, "relu6"])
 @pytest.mark.parametrize("shape", SHAPES[:4])
 def test_the_affine_map_of_inference(

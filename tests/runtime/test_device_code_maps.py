@@ -149,6 +149,26 @@ def test_pooled_gradient_of_a_last_layer() -> None:
     assert_close(dx, theirs["dx"], np.float16)
 
 
+@pytest.mark.parametrize(
+    ("shape", "kernel", "activation"),
+    [((2, 7, 6, 24), 2, "relu"), ((1, 6, 7, 8), 3, "silu"), ((2, 4, 4, 5), 2, None)],
+)
+def test_backward_of_windows_that_tile_the_map(
+    shape: tuple[int, ...], kernel: int, activation: str | None
+) -> None:
+    (x,) = normals(11, np.float16, shape)
+    given, sizes = constants(x), maps.pool_sizes(x.shape, kernel, kernel, 0)
+    (given["dy"],) = normals(12, np.float16, maps.pooled_shape(sizes))
+    winners = maps.max_pool(given, sizes, activation)["argmax"]
+    names = ("dx", "dgamma", "dbeta")
+    found = maps.norm_backward(given, activation, names, {**sizes, "argmax_bytes": 0})
+    params = {"activation": activation, "kernel": kernel, "stride": kernel, "pad": 0}
+    told = {**wide(given), "argmax": winners}
+    theirs = MEANING["batch_norm_max_pool_backward"](told, params, {})
+    for name in names:
+        assert_close(found[name], theirs[name], np.float16)
+
+
 def test_max_pool_of_halves_prefers_the_first_and_nan() -> None:
     """Zeros of either sign tie, and so do NaNs; the first in row-major order wins."""
     rng = np.random.default_rng(7)

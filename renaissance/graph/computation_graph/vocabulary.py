@@ -107,11 +107,12 @@ _COMPUTE = (
         "shortcut_gamma? shortcut_beta? shortcut_mean? shortcut_inverse_std?",
         "dx? dgamma dbeta dshortcut? dshortcut_gamma? dshortcut_beta? partial",
     ),
-    # y = max_pool(act(norm(x))): the map between is never stored
+    # y = max_pool(act(norm(x))): the map between is never stored; without argmax the winners are
+    # searched again in x
     _operation("batch_norm_max_pool_forward", "x gamma beta mean inverse_std", "y argmax?"),
     _operation(
         "batch_norm_max_pool_backward",
-        "dy argmax x gamma beta mean inverse_std",
+        "dy argmax? x gamma beta mean inverse_std",
         "dx? dgamma dbeta partial",
     ),
     _operation("batch_norm_fold", "gamma beta mean var", "scale bias"),

@@ -128,16 +128,20 @@ def _leave_backward(
 def apply_pending_and_pool(
     trace: Trace, raw: Value, activation: ArchLayer, pool: ArchLayer
 ) -> Value:
-    """y = max_pool(act(norm(raw))): the map between norm and pool is never stored."""
+    """y = max_pool(act(norm(raw))): the map between norm and pool is never stored.
+
+    Nor are the winners of windows that tile the map: the backward pass finds them again.
+    """
     norm = raw.pending
     assert norm is not None
     layer = norm.layer
     y = trace.value(pool, trace.feature(pool), raw)
     y.needs_gradient |= trace.trains(layer)
-    winners = pooling.argmax(trace, pool)
+    is_searched_again = pooling.tiles_the_map(pool)
+    saved: Roles = {} if is_searched_again else {"argmax": pooling.argmax(trace, pool)}
     params = {"activation": activation.kind, **pooling.window(pool)}
     inputs: Roles = {"x": raw, **norm.operands}
-    outputs: Roles = {"y": y, "argmax": winners}
+    outputs: Roles = {"y": y, **saved}
     trace.emit("batch_norm_max_pool_forward", pool, inputs, outputs, **params)
 
     def backward() -> None:
@@ -147,7 +151,7 @@ def apply_pending_and_pool(
         dx = trace.new_gradient(raw)
         partial = trace.partial(layer, 2 * channels(layer), "backward")
         outputs: Roles = {"dx": dx, **affine_gradients(trace, layer), "partial": partial}
-        inputs: Roles = {"dy": dy, "argmax": winners, "x": raw, **norm.operands}
+        inputs: Roles = {"dy": dy, **saved, "x": raw, **norm.operands}
         trace.emit("batch_norm_max_pool_backward", pool, inputs, outputs, **params)
         trace.contribute(layer, raw, dx)
 

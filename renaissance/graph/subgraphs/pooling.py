@@ -16,6 +16,9 @@ _OPERATION = {
     "gap": "global_average_pool",
 }
 
+WIDEST_SEARCH = 3
+"""Windows up to so wide are searched again in the backward pass that reads their pixels anyway."""
+
 
 def window(layer: ArchLayer) -> dict[str, Any]:
     """Kernel, stride and pad of a pool; nothing for a global one."""
@@ -27,6 +30,12 @@ def argmax(trace: Trace, layer: ArchLayer) -> Ref:
     """Where in its window the winner of each output lies, in row-major order."""
     fits = layer.params.kernel**2 <= 256
     return trace.mask(layer, "argmax", DType.UINT8 if fits else DType.INT32)
+
+
+def tiles_the_map(layer: ArchLayer) -> bool:
+    """Whether every pixel lies in one window at most, and few enough share one to be searched."""
+    params = layer.params
+    return bool(params.kernel == params.stride <= WIDEST_SEARCH and params.pad == 0)
 
 
 def train(trace: Trace, layer: ArchLayer, x: Value) -> Value:

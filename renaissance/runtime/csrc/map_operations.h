@@ -135,8 +135,9 @@ struct PoolShape {
 
 // Backward of BatchNormApply. dz = dy activation'(gate); gate is the activation's output, or its
 // input for silu and hardswish; where it is null, norm(x) is computed again. With argmax, dy is the
-// gradient of a max-pool's output instead, and is first spread out to the winners. With the mask that
-// BatchNormApply left, that is read and the gate is not.
+// gradient of a max-pool's output instead, and is first spread out to the winners; so it is with a
+// pool.kernel and no argmax, where windows tile the map and their winners are searched again. With the
+// mask that BatchNormApply left, that is read and the gate is not.
 //
 //   dbeta = sum of dz, dgamma = sum of dz xhat, xhat = (x - mean) inverse_std,
 //   dx = gamma inverse_std (dz - (dbeta + xhat dgamma) / rows).

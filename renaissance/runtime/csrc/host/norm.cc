@@ -61,12 +61,24 @@ void apply(const BatchNormApply& op) {
   }
 }
 
+// The gradient of the activation's output; behind a max-pool it is spread out to the winners, which
+// are searched again where none are given.
+template <class T>
+std::vector<float> gradient_of_output(const BatchNormBackward& op, Index count) {
+  if (op.argmax) return spread_to_winners<T>(op.dy, op.argmax, op.argmax_bytes, op.pool);
+  if (op.pool.kernel == 0) return widened<T>(op.dy, count);
+  size_t outputs = static_cast<size_t>(op.pool.n * op.pool.p * op.pool.q * op.pool.c);
+  std::vector<T> y(outputs);
+  std::vector<int32_t> winners(outputs);
+  run(MaxPoolForward{op.x, op.norm, y.data(), winners.data(), op.pool, op.type, op.activation, 4});
+  return spread_to_winners<T>(op.dy, winners.data(), 4, op.pool);
+}
+
 // dz, the gradient before the activation.
 template <class T>
 std::vector<float> masked_gradient(const BatchNormBackward& op) {
   Index count = op.rows * op.c;
-  std::vector<float> dz = op.argmax ? spread_to_winners<T>(op.dy, op.argmax, op.argmax_bytes, op.pool)
-                                    : widened<T>(op.dy, count);
+  std::vector<float> dz = gradient_of_output<T>(op, count);
   const T* addend = static_cast<const T*>(op.addend);
   for (Index i = 0; addend && i < count; ++i)
     dz[i] = to_float(from_float<T>(dz[i] + to_float(addend[i])));

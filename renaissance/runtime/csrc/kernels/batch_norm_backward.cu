@@ -12,6 +12,7 @@
 #else
 #include "map.cuh"
 #endif
+#include "norm_gradient.cuh"
 
 using namespace rn;
 
@@ -43,16 +44,6 @@ struct Gradient {
         dz[j] *= activation_slope(RN_ACTIVATION, gate[j]);
       else if (RN_ACTIVATION)
         dz[j] = masked(dz[j], norm(x[j], j));
-  }
-
-  // dy activation'(z) for a z not yet rounded. Where the slope is 0 or 1, comparing with the largest
-  // value that rounds to a kink says as much as rounding would.
-  static __device__ __forceinline__ float masked(float dy, float z) {
-    constexpr bool kHalf = sizeof(Element) == 2;
-    constexpr float kZero = kHalf ? 0x1p-25f : 0.0f, kSix = kHalf ? 0x1.7fep2f : 6.0f;
-    if (RN_ACTIVATION == kRelu) return z <= kZero ? 0.0f * dy : dy;
-    if (RN_ACTIVATION == kRelu6) return z <= kZero || z >= kSix ? 0.0f * dy : dy;
-    return dy * activation_slope(RN_ACTIVATION, gate_of(RN_ACTIVATION, rounded<Element>(z)));
   }
 
   // dz of a pack, and x beside it.
@@ -167,34 +158,6 @@ extern "C" __global__ void __launch_bounds__(1024)
   op.dshortcut_beta[c] = static_cast<float>(sum);
   op.dshortcut_gamma[c] = static_cast<float>(other * op.shortcut_norm.inverse_std[c]);
 }
-
-// dx = scale (dz - offset - (x - mean) slope): what is left of the two sums for a pack.
-struct Affine {
-  Floats mean, scale, offset, slope;
-
-  __device__ __forceinline__ void read(const Norm& n, const float* dgamma, const float* dbeta,
-                                       Index rows, int column) {
-    float count = static_cast<float>(rows);
-    Floats inverse_std;
-    constants(mean, n.mean, column);
-    constants(scale, n.gamma, column);
-    constants(offset, dbeta, column);
-    constants(slope, dgamma, column);
-    constants(inverse_std, n.inverse_std, column);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      scale[j] *= inverse_std[j];
-      offset[j] /= count;
-      slope[j] = inverse_std[j] * slope[j] / count;
-    }
-  }
-
-  __device__ __forceinline__ void operator()(Floats& x, const Floats& dz) const {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j)
-      x[j] = scale[j] * (dz[j] - offset[j] - (x[j] - mean[j]) * slope[j]);
-  }
-};
 
 // What a thread of the second pass does with a pixel.
 struct Apply {
