@@ -10,7 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from renaissance.core.types import Variant
+from renaissance.data.chain import lower_chain
+from renaissance.lowering import targets
 from renaissance.lowering.fused import inference_pass, train_pass
 from renaissance.lowering.fused_nodes import Scene
 from renaissance.lowering.fused_persistent import persistent_call, reasons_against
@@ -88,6 +92,26 @@ def representative_launches() -> Iterator[PlannedLaunch]:
                 if launch.kernel not in seen:
                     seen.add(launch.kernel)
                     yield launch
+    for call in _calls_that_make_batches():
+        yield from launches_of(call)
+
+
+def _calls_that_make_batches() -> Iterator[InPlaceCall]:
+    """With the transforms of MNIST's and CIFAR's recipes, and two warps on larger pictures."""
+    import renaissance.data as data
+
+    erasing = data.RandomErasing(0.5)
+    warps = (data.RandomRotation(20), data.RandomScale(0.8, 1.2))
+    crop = (data.Pad(4, "reflect"), data.RandomCrop(32), data.RandomHorizontalFlip())
+    chains: list[tuple[tuple[int, int, int], int, int, tuple[Any, ...]]] = [
+        ((28, 28, 1), 1, 1, (data.Pad(2), data.RandomCrop(28), *warps, erasing)),
+        ((32, 32, 3), 4, 1, (*crop, erasing)),
+        ((112, 112, 3), 3, 0, (*warps, data.Pad(1, "symmetric"), data.CenterCrop(96))),
+    ]
+    for shape, channels, half, transforms in chains:
+        chain = np.array(lower_chain(transforms, shape).records(), np.int64)
+        sizes = {"rows": 256, "padded_channels": channels, "type": half, "chain": chain}
+        yield InPlaceCall(targets.AUGMENT_BATCH, (), sizes)
 
 
 def representative_programs() -> Iterator[tuple[Any, bool]]:

@@ -32,6 +32,7 @@ PAD, CROP, WINDOW, FLIP, ROTATE, SCALE, ERASE = range(1, 8)
 ENTRIES = 4096
 MOST_SIDE = 1024
 MOST_CHANNELS = 4
+MOST_ARGS = 6
 FIRST_OPERATION = 1 << 30
 """Operation word of a chain's first transform; layers and tensors have lower numbers."""
 
@@ -84,6 +85,21 @@ class Chain:
             pieces.append((op.kind, op.id, int(op.last), len(op.args), len(op.table), *op.args))
             pieces.append(op.table)
         return np.concatenate([np.asarray(piece, np.int32) for piece in pieces])
+
+    def records(self) -> tuple[int, ...]:
+        """The chain as fixed records for the device's kernel (``csrc/data/kinds.h``)."""
+        found = [*self.before, len(self.operations)]
+        begin = 0
+        for op in self.operations:
+            length = len(op.table)
+            found += [op.kind, op.id, int(op.last), len(op.args), length, begin]
+            found += [*op.before[:2], *op.after[:2], *op.args, *[0] * (MOST_ARGS - len(op.args))]
+            begin += length
+        return tuple(found)
+
+    def tables(self) -> np.ndarray:
+        """The tables of all operations, one after the other, int32; at least one entry."""
+        return np.concatenate([*(op.table for op in self.operations), np.zeros(1, np.int32)])
 
 
 def is_geometric(transform: Transform) -> bool:

@@ -1,7 +1,8 @@
 """A loader's twin on the device: the samples lie there, and so do the batches it makes.
 
-Batches come singly or as stacks of many, which one executable trains on with a loop inside. The
-bytes of a batch are those of the host's loader, whatever its place in a stack.
+Batches come singly or as stacks of many, which one executable trains on with a loop inside; or as
+the rows of the data set that they are made from, by the executable itself. The bytes of a batch are
+those of the host's loader, whatever its place in a stack.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import numpy as np
 
 from renaissance.core.errors import check_int
 from renaissance.data.dataset import ArrayDataset
-from renaissance.data.device_pipeline import DeviceData, DevicePipeline
+from renaissance.data.device_pipeline import DeviceData, DevicePipeline, Rows
 from renaissance.data.loader import Loader
 from renaissance.data.normalization import Normalization
 from renaissance.data.preparation import Preparation
@@ -32,8 +32,8 @@ class DeviceLoader:
     """The batches of a loader, prepared on the device::
 
         train = DeviceLoader(loader(dataset, batch_size=200, shuffle=True, transforms=[...]))
-        for images, labels in train.stacks(epoch):
-            state, metrics = program.train_steps(state, (images, labels))
+        for rows in train.rows(epoch):
+            state, metrics = program.train_steps(state, rows)
 
     Attributes:
         host: The loader whose twin it is.
@@ -111,7 +111,7 @@ class DeviceLoader:
             return
         made = []
         for ids in self._ids(epoch):
-            made.append(self._prepared(ids, epoch))
+            made.append(self._rows(ids, epoch).prepared())
             yield made[-1]
             if not self._repeats:
                 made.clear()
@@ -125,15 +125,29 @@ class DeviceLoader:
             Images [s, n, h, w, c] and labels int32 [s, n]; where a group is one batch, as
             :meth:`batches` does.
         """
+        for rows in self.rows(epoch):
+            yield rows.prepared()
+
+    def rows(self, epoch: int) -> Iterator[Rows]:
+        """The stacks of an epoch before they are made, for a train step that makes them."""
         for ids in self._grouped(epoch):
-            yield self._prepared(ids, epoch)
+            yield self._rows(ids, epoch)
         # whoever took the last stack has the device at work: the next order costs nothing now
         self._next_order = (epoch + 1, self.host.order(epoch + 1))
+
+    def blank(self, steps: int, size: int) -> Rows:
+        """So many batches of the first sample alone, to compile with.
+
+        Args:
+            steps: Batches; 1: a single one, without a leading axis.
+            size: Samples of each.
+        """
+        return self._rows(np.zeros((steps, size) if steps > 1 else size, np.int64), 0)
 
     def warm_up(self) -> None:
         """Place the samples and compile what makes the batches."""
         for shape in {ids.shape for ids in self._grouped(0)}:
-            jax.block_until_ready(self._prepared(np.zeros(shape, np.int64), 0))
+            jax.block_until_ready(self._rows(np.zeros(shape, np.int64), 0).prepared())
 
     def close(self) -> None:
         """End the host loader's threads."""
@@ -150,16 +164,8 @@ class DeviceLoader:
         fits = pixels * self.preparation.dtype.itemsize <= self.stack_bytes
         return fits and not self.host.shuffle and not self.pipeline.draws
 
-    @cached_property
-    def _function(self) -> Any:
-        def prepare(data: DeviceData, ids: jax.Array, epoch: jax.Array) -> DeviceBatch:
-            images, labels = self.pipeline.batch(data, ids.reshape(-1), epoch)
-            return images.reshape(*ids.shape, *self.image_shape), labels.reshape(ids.shape)
-
-        return jax.jit(prepare)
-
-    def _prepared(self, ids: np.ndarray, epoch: int) -> DeviceBatch:
-        return self._function(self._data, jnp.asarray(ids, jnp.int32), np.uint32(epoch))
+    def _rows(self, ids: np.ndarray, epoch: int) -> Rows:
+        return Rows(self.pipeline, self._data, jnp.asarray(ids, jnp.int32), epoch)
 
     def _grouped(self, epoch: int) -> Iterator[np.ndarray]:
         """The sample ids of every stack."""

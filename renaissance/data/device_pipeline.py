@@ -1,14 +1,17 @@
-"""The pipeline on the device: for data sets that fit in its memory, as one XLA function.
+"""The pipeline on the device: for data sets that fit in its memory.
 
-The uint8 pictures stay on the device; gather, transforms and normalisation run inside the compiled
-train step. All arithmetic is in 32-bit integers with the host's own random numbers, and the values
-come from the host's own table, so a batch is equal to the host's, bit by bit.
+The uint8 pictures stay on the device; gather, transforms and normalisation run there, as one XLA
+function here, or as one custom call inside a train step (:mod:`renaissance.lowering.augment`). All
+arithmetic is in 32-bit integers with the host's own random numbers, and the values come from the
+host's own table, so a batch is equal to the host's, bit by bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +34,40 @@ class DeviceData(NamedTuple):
         labels: int32 [n].
         table: [c, 256], the normalisation.
         seed: uint32 [2], low and high half.
+        tables: int32, those of the chain's operations; see :meth:`Chain.tables`.
     """
 
     images: jax.Array
     labels: jax.Array
     table: jax.Array
     seed: jax.Array
+    tables: jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Batches that are not made yet: a train step that is given them makes them itself.
+
+    Attributes:
+        pipeline: What makes them.
+        data: From what, on the device.
+        ids: The samples of each batch, int32 [s, n], or [n] for a single batch.
+        epoch: Of the random numbers.
+    """
+
+    pipeline: DevicePipeline
+    data: DeviceData
+    ids: jax.Array
+    epoch: int
+
+    @property
+    def batch_shape(self) -> tuple[int, int, int, int]:
+        """Of the images of one batch."""
+        return (self.ids.shape[-1], *self.pipeline.image_shape)
+
+    def prepared(self) -> tuple[jax.Array, jax.Array]:
+        """The batches: images [s, n, h, w, c] and labels int32 [s, n]; a single one has no s."""
+        return self.pipeline.prepare(self.data, self.ids, np.uint32(self.epoch))
 
 
 class DevicePipeline:
@@ -52,6 +83,7 @@ class DevicePipeline:
 
     Attributes:
         dataset: The samples.
+        chain: The transforms as integers.
         image_shape: Height, width and channels of the images in a batch.
     """
 
@@ -82,8 +114,8 @@ class DevicePipeline:
         if not isinstance(dataset, ArrayDataset):
             fail(TypeError, "dataset", type(dataset).__name__, "an ArrayDataset")
         self.dataset = dataset
-        self._chain = lower_chain(transforms, dataset.image_shape)  # type: ignore[arg-type]
-        h, w, c = self._chain.after
+        self.chain = lower_chain(transforms, dataset.image_shape)  # type: ignore[arg-type]
+        h, w, c = self.chain.after
         self._channels = c if channels is None else check_int("channels", channels, c)
         self.image_shape = (h, w, self._channels)
         self._seed = check_int("seed", seed, 0, MOST_SEED)
@@ -108,12 +140,13 @@ class DevicePipeline:
     @property
     def draws(self) -> bool:
         """Whether any transform is random."""
-        return any(op.kind not in (PAD, WINDOW) for op in self._chain.operations)
+        return any(op.kind not in (PAD, WINDOW) for op in self.chain.operations)
 
     def place(self, device: jax.Device | None = None) -> DeviceData:
         """Copy the data set to a device; the default one unless given."""
         halves = np.array([self._seed & 0xFFFFFFFF, self._seed >> 32], np.uint32)
-        arrays = (self.dataset.images, self.dataset.labels, self._table, halves)
+        data = self.dataset
+        arrays = (data.images, data.labels, self._table, halves, self.chain.tables())
         return DeviceData(*(jax.device_put(jnp.array(a, copy=True), device) for a in arrays))
 
     def batch(
@@ -131,7 +164,7 @@ class DevicePipeline:
         """
         draw = array_ops.draws(
             jnp,
-            self._chain,
+            self.chain,
             (data.seed[0], data.seed[1]),
             ids.astype(jnp.uint32),
             jnp.asarray(epoch, jnp.uint32),
@@ -139,10 +172,22 @@ class DevicePipeline:
             getattr(jax.lax, "mulhi", array_ops.upper_half_narrow),  # younger than jax itself
         )
         images, finish = array_ops.run_chain(
-            jnp, self._chain, data.images[ids], draw, jax.lax.optimization_barrier
+            jnp, self.chain, data.images[ids], draw, jax.lax.optimization_barrier
         )
         values = array_ops.normalize(jnp, images, finish, data.table, self._channels)
         return values, data.labels[ids]
+
+    @cached_property
+    def prepare(self) -> Any:
+        """:meth:`batch` compiled, for the ids of one batch or of several, int32 [n] or [s, n]."""
+
+        def prepare(
+            data: DeviceData, ids: jax.Array, epoch: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
+            images, labels = self.batch(data, ids.reshape(-1), epoch)
+            return images.reshape(*ids.shape, *self.image_shape), labels.reshape(ids.shape)
+
+        return jax.jit(prepare)
 
 
 def copy_to_device(batch: Batch, device: jax.Device | None = None) -> tuple[jax.Array, jax.Array]:

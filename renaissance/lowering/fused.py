@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from renaissance.core.types import Bank, GraphId, Region
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.graph.computation_graph import Ref
+from renaissance.lowering import augment_launches as _augment  # noqa: F401  (adds to that of launches)
 from renaissance.lowering import fused_maps as _maps  # noqa: F401  (adds to the table of lowerings)
 from renaissance.lowering import map_launches as _launches  # noqa: F401  (adds to that of launches)
 from renaissance.lowering import targets

@@ -79,6 +79,13 @@ def _images(call: InPlaceCall) -> int:
     return int(a["pixels"] * a["channels"] * _WIDTHS[a["from_type"]] + 4 * a["rows"])
 
 
+def _samples(call: InPlaceCall) -> int:
+    """A batch's bytes from the data set, an id and a label of four bytes each."""
+    a = call.attributes
+    h, w, c = (int(size) for size in a["chain"][:3])
+    return int(a["rows"]) * (h * w * c + 8)
+
+
 def _gradients(call: InPlaceCall) -> int:
     """The optimizer reads master gradients only as far as it is given no raw ones."""
     a = call.attributes
@@ -102,6 +109,7 @@ def _second_pass(call: InPlaceCall) -> int:
 _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.LOAD_BATCH: _images,
     targets.BEGIN_STEP: _images,
+    targets.AUGMENT_BATCH: _samples,
     targets.OPTIMIZER: _gradients,
     targets.BATCH_NORM_BACKWARD: _second_pass,
 }

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from renaissance.core.errors import fail
+from renaissance.data.device_pipeline import Rows
 from renaissance.graph.arch_plan import ArchPlan
 from renaissance.graph.options import ShapeId
 from renaissance.lowering.state import ArrayState
@@ -94,6 +95,27 @@ def check_stacks(images: Any, labels: Any, shapes: tuple[ShapeId, ...]) -> None:
         found = (np.shape(images), np.shape(labels))
         fail(ValueError, "shapes of batches", found, "(S, N, H, W, C) and (S, N)")
     check_shapes(np.shape(images)[1:], np.shape(labels)[1:], shapes)
+
+
+def check_drafts(rows: Rows, ndim: int, shapes: tuple[ShapeId, ...], classes: int) -> None:
+    """Refuse rows of a data set whose batches the program was not compiled for.
+
+    Args:
+        rows: From which batches are made.
+        ndim: Dimensions of the ids: 1 for one batch, 2 for a stack of them.
+        shapes: Of the program's batches.
+        classes: Of the program.
+
+    Raises:
+        ValueError: names what does not fit.
+    """
+    if np.ndim(rows.ids) != ndim:
+        expected = "(N,)" if ndim == 1 else "(S, N)"
+        fail(ValueError, "shape of the rows' ids", np.shape(rows.ids), expected)
+    check_shapes(rows.batch_shape, rows.batch_shape[:1], shapes)
+    found = rows.pipeline.dataset.num_classes
+    if found > classes:
+        fail(ValueError, f"classes of {rows.pipeline.dataset.name}", found, f"at most {classes}")
 
 
 def check_shapes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
@@ -11,7 +11,9 @@ import numpy as np
 
 from renaissance.core.errors import fail
 from renaissance.core.types import Bank, DType, GraphId, Precision, Region, Shape, Variant
+from renaissance.data.device_pipeline import Rows
 from renaissance.graph.compiler import CompiledGraph
+from renaissance.lowering.augment import Drafts
 from renaissance.lowering.fused import (
     FusedPass,
     empty_table,
@@ -25,6 +27,7 @@ from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
 from renaissance.program.cuda import CudaKernels
+from renaissance.program.made_steps import MadeSteps, augmentation_of
 from renaissance.program.many_steps import ManySteps, Samples, dtype_of
 from renaissance.program.metrics import Metrics
 from renaissance.program.xla import INT32, XlaBackend, on_device
@@ -125,6 +128,36 @@ class FusedBackend:
         after, table = self._run("train_steps", many, self.adopt(state), *given, workspace=needs)
         return after, Metrics(table, sums=True)
 
+    def train_rows(self, state: State, rows: Rows) -> tuple[BankState, Metrics]:
+        """One step or many that make their batches themselves; see :class:`MadeSteps`.
+
+        A chain of transforms that the kernel cannot hold is XLA's, in an executable before.
+        """
+        single = rows.ids.ndim == 1
+        augmentation = augmentation_of(rows.pipeline)
+        if not augmentation.fits:
+            train = self.train_step if single else self.train_steps
+            return train(state, *rows.prepared())
+        memory = self.graph.memory[self._variant(rows.batch_shape, True)]
+        scene = Scene(memory, self.recipe, self.recipe.precision.compute)
+        steps = MadeSteps(self.config.loop, self.graph, scene, self.plan_launches)
+        data = rows.data
+        ids = rows.ids[None] if single else rows.ids
+        given = (data.images, data.labels, ids, data.seed, np.uint32(rows.epoch))
+
+        def many(banks: Banks, *arrays: jax.Array) -> tuple[Banks, jax.Array]:
+            return steps.of(augmentation, banks, Drafts(*arrays))
+
+        after, table = self._run(
+            "train_rows",
+            many,
+            self.adopt(state),
+            *(*given, data.tables, data.table),
+            workspace=lambda: steps.workspace,
+            traced_for=(augmentation,),
+        )
+        return after, Metrics(table, sums=True, one_step=single)
+
     def infer(
         self, state: State, images: Any, labels: Any, *, ema: bool
     ) -> tuple[dict[str, jax.Array], jax.Array]:
@@ -194,10 +227,11 @@ class FusedBackend:
         state: BankState,
         *batch: Any,
         workspace: Callable[[], int] = int,
+        traced_for: tuple[Hashable, ...] = (),
     ) -> tuple[BankState, Any]:
         if batch:
             batch = (on_device(batch[0]), on_device(batch[1], INT32), *batch[2:])
-        key = (name, *[(array.shape, array.dtype) for array in batch])
+        key = (name, *[(array.shape, array.dtype) for array in batch], *traced_for)
         executable = self._executables.get(key)
         if executable is None:
             executable = self._compile(name, function, state, batch, workspace)

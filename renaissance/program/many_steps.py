@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -90,13 +91,14 @@ class ManySteps:
             indexed=samples.indices is not None,
         )
         if call is not None:
-            return self._one_launch(call, banks, samples)
+            return self.one_launch(call, banks, samples)
         return self._chain(fused, banks, samples)
 
-    def _one_launch(
+    def one_launch(
         self, call: InPlaceCall, banks: Banks, samples: Samples
     ) -> tuple[Banks, jax.Array]:
-        self.workspace = sum(o.nbytes for o in call.operands if isinstance(o, Workspace))
+        """All steps by one call; a row of the table for each."""
+        self.workspace += sum(o.nbytes for o in call.operands if isinstance(o, Workspace))
         given = {**samples.arguments, "table": empty_table(samples.steps)}
         if samples.values is not None:
             given["values"] = samples.values.astype(jnp.float16)
@@ -104,8 +106,7 @@ class ManySteps:
         return banks, after["table"]
 
     def _chain(self, fused: FusedPass, banks: Banks, samples: Samples) -> tuple[Banks, jax.Array]:
-        names = tuple(banks)  # an enumeration's members do not sort, as a loop's keys must
-        zero, steps = jnp.zeros((), jnp.int32), samples.steps
+        zero = jnp.zeros((), jnp.int32)
 
         def stacked(i: jax.Array, banks: Banks, table: jax.Array) -> tuple[Banks, jax.Array]:
             return fused.run(banks, table, samples.images, samples.labels, i, self.launches)
@@ -115,18 +116,36 @@ class ManySteps:
             banks, row = fused.run(banks, *given, self.launches)
             return banks, jax.lax.dynamic_update_slice(table, row, (i, 0))
 
-        one = stacked if samples.indices is None else indexed
-        if samples.indices is not None:
-            # a gathered batch: its bytes, and its values in a wide type and in that of the slot
-            self.workspace = 4 * 4 * prod(self.scene.memory.shape_id)
+        if samples.indices is None:
+            return loop(stacked, banks, samples.steps)
+        # a gathered batch: its bytes, and its values in a wide type and in that of the slot
+        self.workspace = 4 * 4 * prod(self.scene.memory.shape_id)
+        return loop(indexed, banks, samples.steps)
 
-        def body(i: jax.Array, carry: tuple[tuple[jax.Array, ...], jax.Array]) -> Any:
-            banks, table = one(i, dict(zip(names, carry[0], strict=True)), carry[1])
-            return tuple(banks[name] for name in names), table
 
-        start = (tuple(banks.values()), empty_table(steps))
-        arrays, table = jax.lax.fori_loop(0, steps, body, start)
-        return dict(zip(names, arrays, strict=True)), table
+Step = Callable[[jax.Array, Banks, jax.Array], tuple[Banks, jax.Array]]
+
+
+def loop(step: Step, banks: Banks, steps: int) -> tuple[Banks, jax.Array]:
+    """Steps one after the other, inside one executable.
+
+    Args:
+        step: From its number, the banks and the table to the banks and the table.
+        banks: Given up.
+        steps: How many.
+
+    Returns:
+        The banks after all steps, and a row of the table for each.
+    """
+    names = tuple(banks)  # an enumeration's members do not sort, as a loop's keys must
+
+    def body(i: jax.Array, carry: tuple[tuple[jax.Array, ...], jax.Array]) -> Any:
+        banks, table = step(i, dict(zip(names, carry[0], strict=True)), carry[1])
+        return tuple(banks[name] for name in names), table
+
+    start = (tuple(banks.values()), empty_table(steps))
+    arrays, table = jax.lax.fori_loop(0, steps, body, start)
+    return dict(zip(names, arrays, strict=True)), table
 
 
 def dtype_of(images: jax.Array) -> DType:

@@ -13,6 +13,7 @@ import numpy as np
 from renaissance.algo.initializer import initial_weights
 from renaissance.core.errors import fail
 from renaissance.core.types import Region, Variant
+from renaissance.data.device_pipeline import Rows
 from renaissance.graph.arch_plan import ArchPlan
 from renaissance.graph.compiler import compile_graph
 from renaissance.graph.memory_plan import MemoryPlan
@@ -23,6 +24,7 @@ from renaissance.program.checks import (
     Batch,
     BatchCheck,
     check_batch,
+    check_drafts,
     check_labels,
     check_params,
     check_rows,
@@ -119,7 +121,7 @@ class Program:
 
     # -- training ---------------------------------------------------------------------------------
 
-    def train_step(self, state: ArrayState, batch: Batch) -> tuple[ArrayState, Metrics]:
+    def train_step(self, state: ArrayState, batch: Batch | Rows) -> tuple[ArrayState, Metrics]:
         """One step of training; ``state`` is donated.
 
         A call costs the host what JAX takes to launch an executable and a few microseconds: there
@@ -134,7 +136,8 @@ class Program:
 
         Args:
             state: From :meth:`init` or an earlier step.
-            batch: (images, labels): (N, H, W, C) normalised floats and (N,) integers.
+            batch: (images, labels): (N, H, W, C) normalised floats and (N,) integers; or the
+                rows of a data set on the device that the step makes its batch from.
 
         Returns:
             The new state and this batch's :class:`~renaissance.program.metrics.Metrics`: ``loss``,
@@ -144,9 +147,14 @@ class Program:
             ValueError: a shape the program was not compiled for, or a state already given up.
             TypeError: images that are no floats, or labels that are no integers.
         """
-        images, labels = self._check(batch)
+        if isinstance(batch, Rows):
+            check_drafts(batch, 1, self._shapes[True], self.plan.num_classes)
+        else:
+            batch = self._check(batch)
         try:
-            return self.backend.train_step(state, images, labels)
+            if isinstance(batch, Rows):
+                return self.backend.train_rows(state, batch)
+            return self.backend.train_step(state, *batch)
         except (RuntimeError, ValueError) as error:
             name_dead_leaf(state, error)
             raise
@@ -154,7 +162,7 @@ class Program:
     def train_steps(
         self,
         state: ArrayState,
-        batches: Batch,
+        batches: Batch | Rows,
         indices: Any = None,
         *,
         values: Any = None,
@@ -164,7 +172,9 @@ class Program:
         Args:
             state: As in :meth:`train_step`, donated.
             batches: Stacked (images, labels): (S, N, H, W, C) and (S, N). With ``indices`` a data
-                set: (M, H, W, C) and (M,), best already on the device.
+                set: (M, H, W, C) and (M,), best already on the device. Or the rows of a data set
+                that the executable makes its batches from, transforms and all, as
+                :meth:`renaissance.data.device_loader.DeviceLoader.rows` gives them.
             indices: (S, N) integers: the rows of the data set that each batch takes. Those out of
                 range are not noticed once they are on the device.
             values: (256,) floats, what the bytes of uint8 images stand for, such as
@@ -178,6 +188,12 @@ class Program:
                 have, or a state already given up.
             TypeError: bytes without ``values``, or ``values`` for other images.
         """
+        if isinstance(batches, Rows):
+            if indices is not None or values is not None:
+                fail(TypeError, "indices and values with rows", (indices, values), "neither")
+            check_drafts(batches, 2, self._shapes[True], self.plan.num_classes)
+            state.check_alive()
+            return self.backend.train_rows(state, batches)
         images, labels = batches
         if indices is None and values is None:
             check_stacks(images, labels, self._shapes[True])

@@ -12,6 +12,7 @@ import numpy as np
 
 from renaissance.core.errors import fail
 from renaissance.core.types import Precision, Region
+from renaissance.data.device_pipeline import Rows
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.inference import infer
 from renaissance.lowering.loop import train_steps
@@ -115,6 +116,11 @@ class XlaBackend:
         rest += [] if values is None else [on_device(values)]
         state, metrics = self._run("train_steps", function, state, images, labels, *rest)
         return state, Metrics(metrics)
+
+    def train_rows(self, state: ArrayState, rows: Rows) -> tuple[ArrayState, Metrics]:
+        """One step or many on batches that XLA makes first, in an executable of their own."""
+        train = self.train_step if rows.ids.ndim == 1 else self.train_steps
+        return train(state, *rows.prepared())
 
     def infer(
         self, state: ArrayState, images: Any, labels: Any, *, ema: bool

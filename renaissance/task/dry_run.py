@@ -14,7 +14,7 @@ from renaissance.core.types import Shape
 from renaissance.program import Program
 from renaissance.task.evaluation import Evaluator
 from renaissance.task.source import BatchSource, StackedSource
-from renaissance.task.steps import TrainingCall, train_on, training_calls
+from renaissance.task.steps import blank_batch, train_on, training_calls
 
 
 class BlankRun(NamedTuple):
@@ -50,7 +50,7 @@ def blank_runs(
         stacked: Whether the run takes stacks of batches where the source has them.
     """
     state = program.init(settings.seed)
-    for source in (train, val):
+    for source in (val,) if stacked else (train, val):
         if isinstance(source, StackedSource):
             source.warm_up()
     for call in training_calls(program, train, stacked=stacked):
@@ -67,7 +67,7 @@ def blank_runs(
     for ema in (False,) if program.config.ema is None else (False, True):
         for shape in program.config.shapes(training=False):
             started = time.perf_counter()
-            blank = TrainingCall(1, Shape(*shape)).blank(val)
+            blank = blank_batch(Shape(*shape), val)
             scores = evaluator.scores(state, [blank], ema=ema)
             seconds = time.perf_counter() - started
             name = "validation, EMA" if ema else "validation"

@@ -9,6 +9,7 @@ import numpy as np
 
 from renaissance.core.errors import fail
 from renaissance.core.settings import GlobalSettings
+from renaissance.data.device_pipeline import Rows
 
 
 class LabelledData(Sized, Protocol):
@@ -96,23 +97,27 @@ def picture_dtype(source: BatchSource) -> np.dtype:
 
 @runtime_checkable
 class StackedSource(BatchSource, Protocol):
-    """A source that also gives many batches at once, for one call that trains on all of them.
+    """A source whose samples lie on the device, from which a training call makes its batches.
 
     :class:`renaissance.data.device_loader.DeviceLoader` is one.
 
     Attributes:
-        stack_sizes: Batches in each stack of an epoch, in order.
+        stack_sizes: Batches that each call of an epoch trains on, in order.
     """
 
     @property
     def stack_sizes(self) -> tuple[int, ...]: ...
 
-    def stacks(self, epoch: int) -> Iterator[tuple[Any, Any]]:
-        """The batches of an epoch, stacked along a leading axis where there are several."""
+    def rows(self, epoch: int) -> Iterator[Rows]:
+        """What each call of an epoch makes its batches from."""
+        ...
+
+    def blank(self, steps: int, size: int) -> Rows:
+        """So many batches of ``size`` samples for one call, to compile with."""
         ...
 
     def warm_up(self) -> None:
-        """Compile what makes the batches."""
+        """Compile what makes batches outside a training call."""
         ...
 
 

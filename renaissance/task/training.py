@@ -26,7 +26,7 @@ from renaissance.task.progress import Display, EpochTable
 from renaissance.task.resolution import shrink
 from renaissance.task.run_directory import RunDirectory
 from renaissance.task.source import BatchSource, StackedSource
-from renaissance.task.steps import steps_in, train_on
+from renaissance.task.steps import Batch, steps_in, train_on
 
 # Steps in flight: the host prepares the next batches while the device works, but never so many that
 # Ctrl-C or the bar would lag behind.
@@ -173,10 +173,11 @@ class Training:
             "complete": steps == total,
         }
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Any, Any]]:
-        """The epoch's batches or stacks, made smaller where the resolution is still the begin's."""
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """The epoch's batches, or the rows they are made from; smaller where the resolution is
+        still the begin's."""
         if isinstance(self.train, StackedSource) and self.options.progressive is None:
-            yield from self.train.stacks(epoch - 1)
+            yield from self.train.rows(epoch - 1)
             return
         small = self.options.begins_small(epoch)
         progressive, sides = self.options.progressive, self.settings.train_resolution

@@ -5,24 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "data/kinds.h"
+
 namespace rn::data {
 
 constexpr int32_t kMostSide = 1024;  // fixed-point positions of larger pictures would overflow
 constexpr int32_t kMostChannels = 4;
-constexpr int32_t kEntries = 4096;
-
-enum Kind : int32_t {
-  kPad = 1,     // top, left, bottom, right, mode, fill
-  kCrop = 2,    // height, width; position drawn
-  kWindow = 3,  // top, left, height, width
-  kFlip = 4,    // threshold
-  kRotate = 5,  // fill; table of (cosine, sine) in 1/65536
-  kScale = 6,   // fill; table of inverse factors in 1/65536
-  kErase = 7,   // threshold; tables of sides in 1/256, and of roots of ratios and their inverses in
-                // 1/1024
-};
-
-enum PadMode : int32_t { kConstant = 0, kEdge = 1, kReflect = 2, kSymmetric = 3 };
 
 struct Operation {
   Kind kind;

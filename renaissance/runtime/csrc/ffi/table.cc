@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "ffi/decode.h"
+#include "ffi/decode_data.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
 #include "ffi/launches.h"
@@ -10,6 +11,7 @@
 #include "host/export.h"
 #include "host/philox.h"
 #include "host/run.h"
+#include "host/run_data.h"
 #include "host/run_maps.h"
 #include "host/run_mlp.h"
 
@@ -99,6 +101,7 @@ RN_HANDLERS(Cast);
 RN_HANDLERS(Clear);
 RN_HANDLERS(Copy);
 RN_HANDLERS(LoadBatch);
+RN_HANDLERS(AugmentBatch);
 RN_HANDLERS(CheckAndUnscale);
 RN_HANDLERS(CheckFinite);
 RN_HANDLERS(ClipByNorm);
@@ -154,6 +157,7 @@ static const Target kTargets[] = {
     {"rn_clear", ClearHost, ClearCuda},
     {"rn_copy", CopyHost, CopyCuda},
     {"rn_load_batch", LoadBatchHost, LoadBatchCuda},
+    {"rn_augment_batch", AugmentBatchHost, AugmentBatchCuda},
     {"rn_check_and_unscale", CheckAndUnscaleHost, CheckAndUnscaleCuda},
     {"rn_check_finite", CheckFiniteHost, CheckFiniteCuda},
     {"rn_clip_by_norm", ClipByNormHost, ClipByNormCuda},

@@ -1,0 +1,10 @@
+// The host twin of what makes batches.
+#pragma once
+
+#include "data_operations.h"
+
+namespace rn {
+
+void run(const AugmentBatch& op);
+
+}  // namespace rn
