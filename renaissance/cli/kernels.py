@@ -163,7 +163,9 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
             yield rn.compile(small, (4, 4, 1), 64, optimizer=optimizer, ema=0.9, **options), False
 
         for convolutional, shape in _convolutional_networks(rn):
-            yield rn.compile(convolutional, shape, 256, num_classes=1000, **options), False
+            program = rn.compile(convolutional, shape, 256, num_classes=1000, **options)
+            yield program, False
+            yield program, True
 
 
 def _convolutional_networks(rn: Any) -> Iterator[tuple[Any, tuple[int, int, int]]]:

@@ -24,6 +24,7 @@ _ONLY_READ: Mapping[Target, Iterable[int]] = {
     targets.DEPTHWISE_CONV_FORWARD: range(2),
     targets.DEPTHWISE_CONV_BACKWARD_DATA: range(2),
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: range(2),
+    targets.DEPTHWISE_NORM_FORWARD: (0, 1, 2, 3, 4, 6, 8, 9),
     targets.BATCH_NORM_STATISTICS: range(3),
     targets.BATCH_NORM_APPLY: range(10),
     targets.BATCH_NORM_BACKWARD: (*range(13), 20, 21),

@@ -12,6 +12,7 @@ from typing import Any
 
 from renaissance.core.types import Bank, Region
 from renaissance.lowering import targets
+from renaissance.lowering.fuse_depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.fused_nodes import Scene, max_abs_of
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.targets import Target
@@ -34,6 +35,7 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = read_labels_in_their_slot(result)
     result = update_in_one_pass(scene, result)
     result = drop_clears(scene, result)
+    result = leave_out_unread(fuse_depthwise(result))
     return merge_ends(result)
 
 

@@ -6,7 +6,12 @@ arguments, so that all variants share kernels.
 
 from __future__ import annotations
 
-from renaissance.lowering import depthwise_launches, pool_launches, targets
+from renaissance.lowering import (
+    depthwise_launches,
+    depthwise_norm_launches,
+    pool_launches,
+    targets,
+)
 from renaissance.lowering.conv_pairs import in_pairs, packing
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PLANS, THREADS, Plan, PlannedLaunch, spread
@@ -194,6 +199,7 @@ MAP_PLANS: dict[Target, Plan] = {
     targets.DEPTHWISE_CONV_FORWARD: depthwise_launches.depthwise_forward,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,
+    targets.DEPTHWISE_NORM_FORWARD: depthwise_norm_launches.depthwise_norm_forward,
     targets.BATCH_NORM_STATISTICS: _statistics,
     targets.BATCH_NORM_APPLY: _apply,
     targets.BATCH_NORM_BACKWARD: _backward,

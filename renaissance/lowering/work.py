@@ -68,6 +68,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.CONV_BACKWARD_DATA: {3: 0},
     targets.CONV_BACKWARD_WEIGHT: {3: 0},
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: {3: 0},
+    targets.DEPTHWISE_NORM_FORWARD: {14: 0},
     targets.BATCH_NORM_STATISTICS: {7: 0},
     targets.BATCH_NORM_BACKWARD: {19: 0},
 }
@@ -141,6 +142,7 @@ _FLOPS: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.CONV_BACKWARD_DATA: _conv,
     targets.CONV_BACKWARD_WEIGHT: _conv,
     targets.DEPTHWISE_CONV_FORWARD: _conv,
+    targets.DEPTHWISE_NORM_FORWARD: _conv,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: _conv,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: _conv,
 }

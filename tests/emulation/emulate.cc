@@ -24,6 +24,26 @@ inline uint add_zero(uint pair) {
   return sum;
 }
 
+template <class Choose>
+uint each_half(uint a, uint b, Choose choose) {
+  uint pair = 0;
+  for (int shift = 0; shift < 32; shift += 16) {
+    float x = half_to_float(static_cast<half_bits>(a >> shift));
+    float y = half_to_float(static_cast<half_bits>(b >> shift));
+    uint chosen = x != x || y != y ? 0x7FFFu : float_to_half(choose(x, y));
+    pair |= chosen << shift;
+  }
+  return pair;
+}
+
+inline uint larger_halves(uint a, uint b) {
+  return each_half(a, b, [](float x, float y) { return x > y || (x == y && !std::signbit(x)) ? x : y; });
+}
+
+inline uint smaller_halves(uint a, uint b) {
+  return each_half(a, b, [](float x, float y) { return x < y || (x == y && std::signbit(x)) ? x : y; });
+}
+
 inline SharedAddress shared_address(const void* pointer) {
   return static_cast<const char*>(pointer);
 }

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from renaissance.lowering import targets
+from renaissance.lowering.depthwise_norm_launches import cut_of
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, Updated, type_number
 from renaissance.lowering.fused_convolutions import depthwise_pieces
-from renaissance.lowering.fused_norms import partial_rows
+from renaissance.lowering.fused_norms import PARTIAL_ROWS, partial_rows
 from tests.lowering.native import on_device, run
 
 Array = np.ndarray
@@ -95,6 +96,37 @@ def depthwise(x: Array, w: Array, dy: Array, stride: int, pad: int) -> dict[str,
     result = poisoned(w.shape, x.dtype)
     dw, *_ = run(target, x, dy, result, partial, partial_rows=pieces, **sizes)
     return {"y": y, "dx": dx, "dw": dw}
+
+
+def depthwise_norm(
+    given: Mapping[str, Array], params: Mapping[str, Any], *, stored: bool, run: Any = run
+) -> dict[str, Array]:
+    """activated (where stored), y and its statistics of a depthwise convolution of act(norm(x)).
+
+    Args:
+        given: x, w, prev_mean, prev_var and, where there is a norm, its constants.
+        params: stride and activation.
+        stored: Whether the activated map is wanted.
+        run: What runs the operation.
+    """
+    x, w, c = given["x"], given["w"], given["x"].shape[-1]
+    sizes: dict[str, Any] = conv_sizes(x.shape, w.shape, params["stride"], 1)
+    cut = cut_of(sizes, PARTIAL_ROWS)
+    names = ("mean", "inverse_std", "next_mean", "next_var")
+    constants = _norm(
+        {**given, "mean": given.get("norm_mean"), "inverse_std": given.get("norm_std")}
+    )
+    shape = sizes["n"], sizes["p"], sizes["q"], c
+    results = run(
+        targets.DEPTHWISE_NORM_FORWARD, x, *constants,
+        poisoned(x.shape, x.dtype) if stored else None, w, poisoned(shape, x.dtype),
+        given["prev_mean"], given["prev_var"], *(poisoned((c,), np.float32) for _ in names),
+        poisoned((cut.pieces, 2 * c), np.float32), **sizes, **cut.attributes,
+        type=type_number(x.dtype), momentum=0.1, eps=1e-5,
+        activation=ACTIVATION_NUMBERS[params.get("activation")],
+    )  # fmt: skip
+    order = (*(("activated",) if stored else ()), "y", *names)
+    return dict(zip(order, results, strict=False))
 
 
 def statistics(

@@ -3,6 +3,7 @@
 
 #include "ffi/decode.h"
 #include "ffi/decode_data.h"
+#include "ffi/decode_depthwise.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
 #include "ffi/launches.h"
@@ -12,6 +13,7 @@
 #include "host/philox.h"
 #include "host/run.h"
 #include "host/run_data.h"
+#include "host/run_depthwise.h"
 #include "host/run_maps.h"
 #include "host/run_mlp.h"
 
@@ -123,6 +125,7 @@ RN_LIBRARY_HANDLERS(ConvBackwardWeight);
 RN_HANDLERS(DepthwiseConvForward);
 RN_HANDLERS(DepthwiseConvBackwardData);
 RN_HANDLERS(DepthwiseConvBackwardWeight);
+RN_HANDLERS(DepthwiseNormForward);
 RN_HANDLERS(BatchNormStatistics);
 RN_HANDLERS(BatchNormApply);
 RN_HANDLERS(BatchNormBackward);
@@ -181,6 +184,7 @@ static const Target kTargets[] = {
      DepthwiseConvBackwardDataCuda},
     {"rn_depthwise_conv_backward_weight", DepthwiseConvBackwardWeightHost,
      DepthwiseConvBackwardWeightCuda},
+    {"rn_depthwise_norm_forward", DepthwiseNormForwardHost, DepthwiseNormForwardCuda},
     {"rn_batch_norm_statistics", BatchNormStatisticsHost, BatchNormStatisticsCuda},
     {"rn_batch_norm_apply", BatchNormApplyHost, BatchNormApplyCuda},
     {"rn_batch_norm_backward", BatchNormBackwardHost, BatchNormBackwardCuda},

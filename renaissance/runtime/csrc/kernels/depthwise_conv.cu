@@ -4,32 +4,13 @@
 // and the sums of the outputs that the present row of input touches stay in registers, so each row of
 // the input is read once, RN_AHEAD steps before its use: with so many registers to a thread, few
 // threads fit, and each must have enough bytes on their way. RN_DATA: which of the two kernels this is.
-#include "map.cuh"
+#include "filters.cuh"
 
 using namespace rn;
 
-constexpr int kTaps = RN_R * RN_S, kAcross = RN_ACROSS;
+constexpr int kAcross = RN_ACROSS;
 constexpr int kUnroll = RN_UNROLL, kAhead = RN_AHEAD;
 constexpr int kLive = (RN_R + RN_STRIDE - 1) / RN_STRIDE;  // outputs that a row of input touches
-
-// The filters of a pack of channels, which lie together in memory as (channel, tap).
-struct Filters {
-  Floats tap[kTaps];
-
-  __device__ __forceinline__ Filters(const void* w, int column) {
-    const Pack* from = static_cast<const Pack*>(w) + column * kTaps;
-#pragma unroll
-    for (int i = 0; i < kTaps; ++i) {
-      Floats some;
-      unpack(some, from[i]);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        const int at = i * kWidth + j;
-        tap[at % kTaps][at / kTaps] = some[j];
-      }
-    }
-  }
-};
 
 __device__ __forceinline__ void add(Floats& sum, const Floats& x, const Floats& filter) {
 #pragma unroll

@@ -39,6 +39,19 @@ __device__ __forceinline__ uint add_zero(uint pair) {
   return sum;
 }
 
+// The larger, or smaller, of each half; NaN where either is, and 0 is above -0.
+__device__ __forceinline__ uint larger_halves(uint a, uint b) {
+  uint larger;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+
+__device__ __forceinline__ uint smaller_halves(uint a, uint b) {
+  uint smaller;
+  asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
+  return smaller;
+}
+
 __device__ __forceinline__ SharedAddress shared_address(const void* pointer) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
 }
