@@ -7,6 +7,7 @@ still be bound to their order. Everything here goes by bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import Argument, InPlaceCall, Location
@@ -25,6 +26,7 @@ _ONLY_READ: Mapping[Target, Iterable[int]] = {
     targets.DEPTHWISE_CONV_BACKWARD_DATA: range(2),
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: range(2),
     targets.DEPTHWISE_NORM_FORWARD: (0, 1, 2, 3, 4, 6, 8, 9),
+    targets.DEPTHWISE_CONV_BACKWARD: range(14),
     targets.BATCH_NORM_STATISTICS: range(3),
     targets.BATCH_NORM_APPLY: range(10),
     targets.BATCH_NORM_BACKWARD: (*range(13), 20, 21),
@@ -77,16 +79,17 @@ def may_move(calls: Sequence[InPlaceCall], source: int, target: int) -> bool:
 def is_read_later(calls: Sequence[InPlaceCall], index: int, place: Location) -> bool:
     """Whether a call behind ``index`` reads bytes of ``place`` before they are written again.
 
-    A call that may change a place counts as its writer where it covers it whole, else as a reader.
+    What a call of a known target may change counts as written, all of its bytes, and not as read.
     """
+    left = [place]
     for call in calls[index + 1 :]:
-        if any(overlap(place, operand) for operand in reads(call)):
+        read = reads(call) if call.target in _ONLY_READ else writes(call)
+        if any(overlap(piece, operand) for piece in left for operand in read):
             return True
-        touched = [o for o in writes(call) if overlap(place, o)]
-        if any(_covers(operand, place) for operand in touched):
+        for operand in writes(call):
+            left = [rest for piece in left for rest in _without(piece, operand)]
+        if not left:
             return False
-        if touched:
-            return True
     return False
 
 
@@ -108,7 +111,10 @@ def _touch(some: Iterable[Place], others: Sequence[Place]) -> bool:
     return any(overlap(a, b) for a in some for b in others)
 
 
-def _covers(a: Place, b: Location) -> bool:
-    if not isinstance(a, Location) or a.bank is not b.bank:
-        return False
-    return a.offset <= b.offset and b.offset + b.nbytes <= a.offset + a.nbytes
+def _without(piece: Location, taken: Place) -> list[Location]:
+    """What is left of a piece of a bank where another operand does not lie."""
+    if not isinstance(taken, Location) or not overlap(piece, taken):
+        return [piece]
+    begin, end = piece.offset, piece.offset + piece.nbytes
+    spans = ((begin, taken.offset), (taken.offset + taken.nbytes, end))
+    return [replace(piece, offset=a, nbytes=b - a) for a, b in spans if a < b]

@@ -13,6 +13,7 @@ from typing import Any
 from renaissance.core.types import Bank, Region
 from renaissance.lowering import targets
 from renaissance.lowering.fuse_depthwise import fuse_depthwise, leave_out_unread
+from renaissance.lowering.fuse_depthwise_backward import fuse_depthwise_backward
 from renaissance.lowering.fused_nodes import Scene, max_abs_of
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.targets import Target
@@ -35,6 +36,7 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = read_labels_in_their_slot(result)
     result = update_in_one_pass(scene, result)
     result = drop_clears(scene, result)
+    result = fuse_depthwise_backward(result)
     result = leave_out_unread(fuse_depthwise(result))
     return merge_ends(result)
 

@@ -13,6 +13,7 @@ from renaissance.lowering import (
     targets,
 )
 from renaissance.lowering.conv_pairs import in_pairs, packing
+from renaissance.lowering.depthwise_backward_launches import depthwise_backward
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PLANS, THREADS, Plan, PlannedLaunch, spread
 from renaissance.lowering.packs import (
@@ -62,6 +63,8 @@ _GATE, _ARGMAX, _SHORTCUT_MEAN, _DX, _DSHORTCUT, _ADDEND, _MASK = 1, 2, 11, 13, 
 
 
 def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
+    """Sums, their end, and the gradients made of them. With the attribute ``summed``, the call
+    before has left the sums in ``partial``."""
     a = call.attributes
     tile, tiles = tile_of_map(a)
     if a["kernel"] and call.operands[_ARGMAX] is None:
@@ -81,10 +84,13 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
         walk = walk_grid(a, a["rows"])
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
     finalise = (ceil_div(a["c"], 32), 1, 1)
+    sums = launch(source, f"{stem}_sums", (a["partial_rows"], tiles, 1), THREADS, **constants)
+    apply = launch(source, f"{stem}_apply", walk, THREADS, **constants)
+    wanted = call.operands[_DX] is not None or call.operands[_DSHORTCUT] is not None
     return [
-        launch(source, f"{stem}_sums", (a["partial_rows"], tiles, 1), THREADS, **constants),
+        *([] if a.get("summed") else [sums]),
         launch(source, f"{stem}_finalise", finalise, 1024, **constants),
-        launch(source, f"{stem}_apply", walk, THREADS, **constants),
+        *([apply] if wanted else []),
     ]
 
 
@@ -200,6 +206,7 @@ MAP_PLANS: dict[Target, Plan] = {
     targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,
     targets.DEPTHWISE_NORM_FORWARD: depthwise_norm_launches.depthwise_norm_forward,
+    targets.DEPTHWISE_CONV_BACKWARD: depthwise_backward,
     targets.BATCH_NORM_STATISTICS: _statistics,
     targets.BATCH_NORM_APPLY: _apply,
     targets.BATCH_NORM_BACKWARD: _backward,

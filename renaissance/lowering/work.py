@@ -69,6 +69,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.CONV_BACKWARD_WEIGHT: {3: 0},
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: {3: 0},
     targets.DEPTHWISE_NORM_FORWARD: {14: 0},
+    targets.DEPTHWISE_CONV_BACKWARD: {16: 0, 17: 0},
     targets.BATCH_NORM_STATISTICS: {7: 0},
     targets.BATCH_NORM_BACKWARD: {19: 0},
 }
@@ -95,13 +96,16 @@ def _gradients(call: InPlaceCall) -> int:
 
 def _second_pass(call: InPlaceCall) -> int:
     """What a norm's second backward pass moves that the first has moved: x, a normalised shortcut,
-    and dz, as the first pass left it or made again from all that it is made of."""
+    and dz, as the first pass left it or made again from all that it is made of. Nothing where there
+    is but one pass."""
 
     def nbytes(*places: int) -> int:
         found = (call.operands[place] for place in places)
         return sum(operand.nbytes for operand in found if isinstance(operand, Location))
 
-    dy, gate, argmax, x, shortcut, dx, addend, mask = 0, 1, 2, 3, 8, 13, 20, 21
+    dy, gate, argmax, x, shortcut, dx, dshortcut, addend, mask = 0, 1, 2, 3, 8, 13, 16, 20, 21
+    if call.attributes.get("summed") or not any(call.operands[i] for i in (dx, dshortcut)):
+        return 0
     stash = stash_of(call)
     left = nbytes(x) + (nbytes(dx) if stash == 2 else 0)
     return nbytes(x, shortcut) + (left if stash else nbytes(dy, gate, argmax, addend, mask))
@@ -119,6 +123,10 @@ _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {
 def _product(call: InPlaceCall) -> int:
     a = call.attributes
     return int(2 * a["n"] * a["c"] * a["k"])
+
+
+def _both_convs(call: InPlaceCall) -> int:
+    return 2 * _conv(call)
 
 
 def _fc_backward(call: InPlaceCall) -> int:
@@ -145,4 +153,5 @@ _FLOPS: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.DEPTHWISE_NORM_FORWARD: _conv,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: _conv,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: _conv,
+    targets.DEPTHWISE_CONV_BACKWARD: _both_convs,
 }

@@ -14,6 +14,13 @@ inline uint pack_halves(float low, float high) {
   return float_to_half(low) | static_cast<uint>(float_to_half(high)) << 16;
 }
 
+inline void unpack_halves(float& low, float& high, uint pair) {
+  low = half_to_float(static_cast<half_bits>(pair & 0xFFFFu));
+  high = half_to_float(static_cast<half_bits>(pair >> 16));
+}
+
+inline void forget_loads() {}
+
 inline uint add_zero(uint pair) {
   uint sum = 0;
   for (int shift = 0; shift < 32; shift += 16) {

@@ -22,6 +22,9 @@ FIELDS: dict[Target, str] = {
     targets.DEPTHWISE_CONV_FORWARD: f"{_CONV} type:i",
     targets.DEPTHWISE_CONV_BACKWARD_DATA: f"{_CONV} type:i",
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: f"{_CONV} partial_rows:q type:i",
+    targets.DEPTHWISE_CONV_BACKWARD: (
+        f"{_CONV} partial_rows:q type:i y_activation:i x_activation:i"
+    ),
     targets.BATCH_NORM_STATISTICS: "rows:q c:q partial_rows:q momentum:f eps:f type:i",
     targets.BATCH_NORM_APPLY: "rows:q c:q type:i activation:i",
     targets.BATCH_NORM_BACKWARD: (

@@ -32,7 +32,9 @@ def _built(kernel: Kernel, record: str) -> ctypes.CDLL:
         f"-DRN_RECORD={record}",
     ]
     includes = [f"-I{path}" for path in (HERE, CSRC, CSRC / "kernels")]
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-DRN_EMULATED"]
+    # without unique symbols: shared memory of another size in another kernel is another array
+    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique"]
+    flags += ["-ffp-contract=off", "-DRN_EMULATED"]
     command = [str(COMPILER), *flags, *includes, *constants, *chosen, str(HERE / "emulate.cc")]
     try:
         subprocess.run([*command, "-o", str(folder / "kernel.so")], check=True, capture_output=True)

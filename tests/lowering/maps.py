@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from renaissance.lowering import targets
+from renaissance.lowering.depthwise_backward_launches import pieces_of
 from renaissance.lowering.depthwise_norm_launches import cut_of
 from renaissance.lowering.ffi import ACTIVATION_NUMBERS, Updated, type_number
 from renaissance.lowering.fused_convolutions import depthwise_pieces
@@ -129,6 +130,40 @@ def depthwise_norm(
     return dict(zip(order, results, strict=False))
 
 
+def depthwise_backward(
+    given: Mapping[str, Array],
+    stride: int,
+    pad: int,
+    y_activation: str | None,
+    x_activation: str | None,
+) -> dict[str, Array]:
+    """dx and dw of a depthwise convolution in one pass, and partial sums for the norm before it.
+
+    Args:
+        given: dy, w and x; with ``y_mean`` y, the constants of its norm, dgamma and dbeta too; with
+            ``x_mean`` the constants of the norm before the convolution.
+        stride: Of the convolution.
+        pad: Of the convolution.
+        y_activation: Behind the norm of y.
+        x_activation: Between the norm of x and the convolution.
+    """
+    x, w, dtype = given["x"], given["w"], given["x"].dtype
+    sizes: dict[str, Any] = conv_sizes(x.shape, w.shape, stride, pad)
+    pieces, c, is_normed = pieces_of(sizes), w.shape[0], "x_mean" in given
+    results = run(
+        targets.DEPTHWISE_CONV_BACKWARD, given["dy"], given.get("y"), *_norm(given, "y_"),
+        given.get("dgamma"), given.get("dbeta"), w, x, *_norm(given, "x_"),
+        poisoned(x.shape, dtype), poisoned(w.shape, dtype), poisoned((pieces, w.size), np.float32),
+        poisoned((pieces, 2 * c), np.float32) if is_normed else None, **sizes,
+        partial_rows=pieces, type=type_number(dtype),
+        y_activation=ACTIVATION_NUMBERS[y_activation],
+        x_activation=ACTIVATION_NUMBERS[x_activation],
+    )  # fmt: skip
+    found = dict(zip(("dx", "dw", "partial", "sums"), results, strict=False))
+    del found["partial"]
+    return found
+
+
 def statistics(
     x: Array, prev: Mapping[str, Array], momentum: float, eps: float
 ) -> dict[str, Array]:
@@ -174,12 +209,16 @@ def norm_backward(
     activation: str | None,
     names: tuple[str, ...],
     pool: Mapping[str, int] | None = None,
+    left: Array | None = None,
 ) -> dict[str, Array]:
-    """The gradients of the named operands, from x, dy, the norm's constants, gate, argmax, mask."""
+    """The gradients of the named operands, from x, dy, the norm's constants, gate, argmax, mask.
+
+    Where partial sums are left from before, a device does not make them again.
+    """
     x, dtype = given["x"], given["x"].dtype
     c = given["mean"].size
     rows = x.size // c
-    pieces = partial_rows(rows, c)
+    pieces = partial_rows(rows, c) if left is None else len(left)
     sums = 4 if "shortcut_mean" in given else 2
     order = ("dx", "dgamma", "dbeta", "dshortcut", "dshortcut_gamma", "dshortcut_beta")
     vectors = {name: ((c,), np.float32) for name in order if name not in ("dx", "dshortcut")}
@@ -189,10 +228,11 @@ def norm_backward(
         targets.BATCH_NORM_BACKWARD, given["dy"], given.get("gate"), given.get("argmax"), x,
         *_norm(given), given.get("shortcut"), *_norm(given, "shortcut_"),
         *(poisoned(*places[name]) if name in names else None for name in order),
-        poisoned((pieces, sums * c), np.float32), given.get("addend"),
-        given.get("mask"),
+        poisoned((pieces, sums * c), np.float32) if left is None else Updated(left),
+        given.get("addend"), given.get("mask"),
         **{**NO_POOL, **(pool or {}), "c": c}, rows=rows, partial_rows=pieces,
-        type=type_number(dtype), activation=ACTIVATION_NUMBERS[activation],
+        summed=int(left is not None), type=type_number(dtype),
+        activation=ACTIVATION_NUMBERS[activation],
     )  # fmt: skip
     return dict(zip((name for name in order if name in names), results, strict=False))
 

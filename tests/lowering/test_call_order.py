@@ -57,4 +57,16 @@ def test_a_place_is_read_until_it_is_written_whole() -> None:
     assert is_read_later(calls, 1, at(16))
     assert not is_read_later(calls, 0, at(16))
     assert not is_read_later(calls, 2, at(16))
-    assert is_read_later([calls[0], pad(at(64), at(16, 8))], 0, at(16))
+
+
+def test_a_place_written_in_pieces_is_read_as_long_as_a_piece_is_left() -> None:
+    first, second = pad(at(64), at(8, 16)), pad(at(64), at(24, 16))
+    assert is_read_later([first, pad(at(24, 4), at(80))], -1, at(16))
+    assert not is_read_later([first, pad(at(16, 4), at(80))], -1, at(16))
+    assert not is_read_later([first, second, pad(at(16), at(80))], -1, at(16))
+    assert not is_read_later([pad(at(64), at(20, 4)), pad(at(20, 4), at(80))], -1, at(16))
+    assert is_read_later([pad(at(64), at(20, 4)), pad(at(24, 4), at(80))], -1, at(16))
+
+
+def test_of_a_call_without_an_entry_every_operand_may_be_read() -> None:
+    assert is_read_later([InPlaceCall(targets.OPTIMIZER, (at(0, 64),))], -1, at(16))

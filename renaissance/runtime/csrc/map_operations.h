@@ -103,6 +103,12 @@ struct BatchNormStatistics {
   int type;
 };
 
+}  // namespace rn
+
+#include "depthwise_backward.h"
+
+namespace rn {
+
 // z = norm(x) + shortcut, y = activation(z). The shortcut may be absent, or itself still to be
 // normalised (shortcut_norm.mean is then not null); z is written where wanted.
 //

@@ -59,6 +59,15 @@ inline DepthwiseConvBackwardWeight decode(Call& call) {
 }
 
 template <>
+inline DepthwiseConvBackward decode(Call& call) {
+  return {call.pointer(), call.pointer(), norm(call), call.pointer<float>(),
+          call.pointer<float>(), call.pointer(), call.pointer(), norm(call), call.pointer(),
+          call.pointer(), call.pointer<float>(), call.pointer<float>(), conv_shape(call),
+          call.integer("partial_rows"), small(call, "type"), small(call, "y_activation"),
+          small(call, "x_activation")};
+}
+
+template <>
 inline BatchNormStatistics decode(Call& call) {
   return {call.pointer(), call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),

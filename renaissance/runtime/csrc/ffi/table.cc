@@ -126,6 +126,7 @@ RN_HANDLERS(DepthwiseConvForward);
 RN_HANDLERS(DepthwiseConvBackwardData);
 RN_HANDLERS(DepthwiseConvBackwardWeight);
 RN_HANDLERS(DepthwiseNormForward);
+RN_HANDLERS(DepthwiseConvBackward);
 RN_HANDLERS(BatchNormStatistics);
 RN_HANDLERS(BatchNormApply);
 RN_HANDLERS(BatchNormBackward);
@@ -185,6 +186,7 @@ static const Target kTargets[] = {
     {"rn_depthwise_conv_backward_weight", DepthwiseConvBackwardWeightHost,
      DepthwiseConvBackwardWeightCuda},
     {"rn_depthwise_norm_forward", DepthwiseNormForwardHost, DepthwiseNormForwardCuda},
+    {"rn_depthwise_conv_backward", DepthwiseConvBackwardHost, DepthwiseConvBackwardCuda},
     {"rn_batch_norm_statistics", BatchNormStatisticsHost, BatchNormStatisticsCuda},
     {"rn_batch_norm_apply", BatchNormApplyHost, BatchNormApplyCuda},
     {"rn_batch_norm_backward", BatchNormBackwardHost, BatchNormBackwardCuda},

@@ -12,6 +12,7 @@ void run(const ConvBackwardWeight& op);
 void run(const DepthwiseConvForward& op);
 void run(const DepthwiseConvBackwardData& op);
 void run(const DepthwiseConvBackwardWeight& op);
+void run(const DepthwiseConvBackward& op);
 void run(const BatchNormStatistics& op);
 void run(const BatchNormApply& op);
 void run(const BatchNormBackward& op);

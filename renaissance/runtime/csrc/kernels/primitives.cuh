@@ -32,6 +32,17 @@ __device__ __forceinline__ uint pack_halves(float low, float high) {
   return pair;
 }
 
+// The halves of a pair as floats, the low one first; saves taking the pair apart.
+__device__ __forceinline__ void unpack_halves(float& low, float& high, uint pair) {
+  asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+      : "=f"(low), "=f"(high)
+      : "r"(pair));
+}
+
+// Behind this, memory is read again that was read before: what is in shared memory need not stay in
+// registers all along a loop.
+__device__ __forceinline__ void forget_loads() { asm volatile("" ::: "memory"); }
+
 // Two halves plus zero: -0 becomes 0, and every NaN the same positive one.
 __device__ __forceinline__ uint add_zero(uint pair) {
   uint sum;
