@@ -64,6 +64,23 @@ def test_a_batch_of_another_kind_is_refused() -> None:
     state.check_alive()
 
 
+def test_a_batch_that_passed_lets_no_other_pass() -> None:
+    program = small_program()
+    images, labels = random_batch(0)
+    on_device = jax.device_put(images), jax.device_put(labels)
+    state, _ = program.train_step(program.init(0), on_device)
+    state, _ = program.train_step(state, on_device)
+    with pytest.raises(ValueError, match=r"labels is \(7,\), expected \(8,\)"):
+        program.train_step(state, (on_device[0], on_device[1][:7]))
+    with pytest.raises(TypeError, match="dtype of images is 'int32', expected floats"):
+        program.train_step(state, (on_device[0].astype(np.int32), on_device[1]))
+    with pytest.raises(ValueError, match="label at row 3 is 5"):
+        program.train_step(state, (on_device[0], np.where(np.arange(8) == 3, 5, labels)))
+    with pytest.raises(TypeError, match="expected a tuple"):
+        program.train_step(state, list(on_device))
+    state.check_alive()
+
+
 @pytest.mark.parametrize("wrong", [-1, 5, 99])
 def test_a_label_outside_the_classes_is_refused(wrong: int) -> None:
     program = small_program()
