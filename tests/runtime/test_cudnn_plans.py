@@ -50,6 +50,9 @@ results = {
     "float": tried("float", 0, 1 << 20),
     "small": tried("small", 1, 63),
 }
+for times in ("100", "1000"):
+    os.environ["FAKE_SLOW"] = times
+    results["slow" + times] = tried("slow" + times, 1, 1 << 20)
 os.environ["FAKE_FULL"] = "1"
 results["full"] = tried("full", 1, 1 << 20)
 print(json.dumps(results))
@@ -100,6 +103,13 @@ def test_the_faster_of_the_deterministic_engines_that_fit_is_pinned(
     assert "cuDNN refuses this engine" in result["error"]
 
 
+def test_what_takes_long_is_not_repeated(results: dict[str, Any], folder: Path) -> None:
+    for times, runs in ((100, 2), (1000, 1)):
+        assert engines(results[f"slow{times}"]) == [2, 4, 0, 5]
+        log = log_of(folder, f"slow{times}")
+        assert log.count("run 0") == 2 * runs, "for each of two that measure"
+
+
 def test_floats_keep_off_tensor_cores(results: dict[str, Any]) -> None:
     assert engines(results["float"]) == [4, 0, 5]
 
@@ -109,10 +119,10 @@ def test_where_nothing_fits_the_workspace_it_is_said(results: dict[str, Any]) ->
     assert "no deterministic engine for it: the workspace is too small" in error
 
 
-def test_without_memory_to_measure_cudnns_own_choice_is_taken_and_not_recorded(
+def test_without_memory_to_measure_the_preferred_engine_is_taken_and_not_recorded(
     results: dict[str, Any], folder: Path
 ) -> None:
     result = results["full"]
-    assert engines(result) == [0] and result["measured"][0]["microseconds"] == 0
+    assert engines(result) == [2] and result["measured"][0]["microseconds"] == 0
     assert result["same"] and not result["recorded"]
     assert not any(line.startswith("run") for line in log_of(folder, "full"))

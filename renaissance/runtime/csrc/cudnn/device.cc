@@ -14,6 +14,7 @@ namespace {
 constexpr int kRunsOfGraph = 4;
 constexpr double kLoading = 1e5;   // microseconds that loading an engine takes at most
 constexpr double kHopeless = 3.0;  // times the least: no noise makes up for that
+constexpr double kLong = 5e4;      // microseconds: one run of that length says enough
 constexpr int kThreadLocalCapture = 1, kNonBlocking = 1;  // numbers of the driver's interface
 constexpr int64_t kPattern = 1 << 20;                     // bytes of random numbers, repeated
 
@@ -211,10 +212,11 @@ double microseconds(const Enqueue& enqueue, int repeats, double& least) {
   const Driver& cuda = driver();
   Timer timer;
   const double first = timer.milliseconds(enqueue) * 1e3;  // loads what is loaded late
-  if (first > kHopeless * least + kLoading) return first;
-  const double alone = timer.milliseconds(enqueue) * 1e3;
-  if (alone > kHopeless * least) return alone;
+  const bool is_slow = first > kLoading + std::min(kHopeless * least, kLong);
+  const double alone = is_slow ? first : timer.milliseconds(enqueue) * 1e3;
+  const bool is_hopeless = alone > kHopeless * least;
   least = std::min(least, alone);
+  if (is_hopeless || alone > kLong) return alone;
   Held graph(cuda.graph_destroy), run(cuda.graph_run_destroy);
   void* stream = timer.stream.raw;
   done(cuda.capture_begin(stream, kThreadLocalCapture), "no capture can begin");

@@ -44,8 +44,8 @@ void run_once(const Enqueue& enqueue);
 
 // Microseconds of one run: the median over `repeats` replays of a captured graph that holds a few.
 // A run alone, after one that loads what is loaded late, comes first: where it takes several times the
-// `least` that another candidate took alone, its time is the answer, and nothing is repeated. Updates
-// `least`. Throws a Failure where it cannot be captured.
+// `least` that another candidate took alone, or very long, its time is the answer, and nothing is
+// repeated. Updates `least`. Throws a Failure where it cannot be captured.
 double microseconds(const Enqueue& enqueue, int repeats, double& least);
 
 }  // namespace rn::cudnn

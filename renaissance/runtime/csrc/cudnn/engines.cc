@@ -7,11 +7,16 @@ namespace {
 
 constexpr int64_t kMostConfigs = 64, kMostKnobs = 64, kMostNotes = 32;
 
+std::vector<int> notes_of(const Descriptor& engine) {
+  std::vector<int> notes(kMostNotes);
+  int64_t count = engine.get(kEngineNumericalNote, kNumericalNoteType, kMostNotes, notes.data());
+  notes.resize(std::min(count, kMostNotes));
+  return notes;
+}
+
 // Sums in fp32 of the inputs as they are, always in the same order.
-bool is_exact(const Descriptor& engine, int type) {
-  int notes[kMostNotes];
-  int64_t count = engine.get(kEngineNumericalNote, kNumericalNoteType, kMostNotes, notes);
-  return std::none_of(notes, notes + std::min(count, kMostNotes), [type](int note) {
+bool is_exact(const std::vector<int>& notes, int type) {
+  return std::none_of(notes.begin(), notes.end(), [type](int note) {
     // Tensor cores read floats as tf32, whether the engine says that it narrows them or not.
     bool narrows = type == 0 && (note == kDownConvertInputs || note == kTensorCore);
     return narrows || note == kNondeterministic || note == kReducedPrecisionSums ||
@@ -56,8 +61,10 @@ void append(std::vector<Choice>& choices, const Graph& graph, int type, Value mo
     Descriptor engine(kEngine);
     void* place = engine.raw();
     configs[i].get(kEngineConfigEngine, kDescriptorType, 1, &place);
-    if (!is_exact(engine, type)) continue;
+    const std::vector<int> notes = notes_of(engine);
+    if (!is_exact(notes, type)) continue;
     Choice choice = choice_of(configs[i], engine);
+    choice.on_tensor_cores = std::find(notes.begin(), notes.end(), kTensorCore) != notes.end();
     bool known = std::any_of(choices.begin(), choices.end(), [&](const Choice& other) {
       return other.engine == choice.engine && other.knobs == choice.knobs;
     });
@@ -76,6 +83,8 @@ std::vector<Choice> choices_for(const Graph& graph, int type) {
       problem = failure.what();
     }
   if (choices.empty() && !problem.empty()) throw Failure(problem);
+  std::stable_partition(choices.begin(), choices.end(),
+                        [](const Choice& choice) { return choice.on_tensor_cores; });
   return choices;
 }
 
@@ -84,7 +93,7 @@ Plan make_plan(std::shared_ptr<const Graph> graph, const Choice& choice, int typ
   engine.set(kEngineOperationGraph, graph->whole());
   engine.set(kEngineGlobalIndex, kInt64Type, choice.engine);
   engine.finalize("this engine");
-  if (!is_exact(engine, type)) throw Failure("the engine rounds more than it may, or at random");
+  if (!is_exact(notes_of(engine), type)) throw Failure("the engine rounds more than it may, or at random");
   std::vector<Descriptor> knobs;
   std::vector<void*> raw;
   for (auto [knob, value] : choice.knobs) {

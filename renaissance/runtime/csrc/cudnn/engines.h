@@ -11,6 +11,7 @@ namespace rn::cudnn {
 struct Choice {
   int64_t engine;
   std::vector<std::pair<int64_t, int64_t>> knobs;  // type, value
+  bool on_tensor_cores = false;
 };
 
 struct Plan {
@@ -19,8 +20,8 @@ struct Plan {
   int64_t workspace_bytes;
 };
 
-// Choices in the order cuDNN's heuristics prefer them, then its fallbacks; each once. Those are
-// left out whose result may change from run to run, or is rounded more than the types ask for.
+// Choices in the order cuDNN's heuristics prefer them, then its fallbacks; each once, and those on
+// tensor cores before all others, which may take a hundred times as long. Those are left out whose result may change from run to run, or is rounded more than the types ask for.
 std::vector<Choice> choices_for(const Graph& graph, int type);
 
 // Throws a Failure where the engine cannot run the graph with these knobs, or rounds too much.

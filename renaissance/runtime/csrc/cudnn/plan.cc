@@ -1,5 +1,6 @@
 // What Python calls: measure the engines that can run a convolution, and build the chosen plan.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <mutex>
@@ -18,6 +19,9 @@ struct Measured {
   int64_t workspace_bytes;
   double microseconds;
 };
+
+// Seconds after which no further candidate of a convolution is tried.
+constexpr double kPatience = 3.0;
 
 // One measurement at a time, or they would slow each other; plans are built side by side.
 std::mutex device_is_measuring;
@@ -81,7 +85,11 @@ std::vector<Measured> measure(const Convolution& conv, int device, int most, int
   std::vector<Measured> measured;
   std::string problem;
   double least = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < plans.size(); ++i) try {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto is_late = [&] {
+    return std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(kPatience);
+  };
+  for (size_t i = 0; i < plans.size() && (measured.empty() || !is_late()); ++i) try {
       double time = microseconds(on_scratch(plans[i], device, *scratch), repeats, least);
       measured.push_back({choices[i], plans[i].workspace_bytes, time});
     } catch (const Failure& failure) {
