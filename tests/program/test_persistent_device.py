@@ -74,6 +74,10 @@ CASES = {
         "float16",
         {"grad_clip": rn.ClipByValue(0.01), "loss": rn.CrossEntropy(label_smoothing=0.1)},
     ),
+    "deep": Case((256,) * 6, rn.relu, rn.SGD(momentum=0.9, nesterov=True), 32, "uint8"),
+    "deepest": Case((256,) * 7, rn.relu, rn.AdamW(), 32, "uint8"),
+    "768": Case((768, 256), rn.relu, rn.AdamW(), 64, "uint8"),
+    "700": Case((256, 700, 256), rn.relu, rn.AdamW(), 100, "float32"),
     "sgd": Case((512, 512, 256), rn.relu, rn.SGD(), 111, "uint8"),
 }
 
