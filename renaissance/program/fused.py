@@ -229,13 +229,14 @@ class FusedBackend:
         workspace: Callable[[], int] = int,
         traced_for: tuple[Hashable, ...] = (),
     ) -> tuple[BankState, Any]:
-        if batch:
-            batch = (on_device(batch[0]), on_device(batch[1], INT32), *batch[2:])
-        key = (name, *[(array.shape, array.dtype) for array in batch], *traced_for)
-        executable = self._executables.get(key)
+        executable = self._executables.get((name, *map(_kind, batch), *traced_for))
         if executable is None:
-            executable = self._compile(name, function, state, batch, workspace)
-            self._executables[key] = executable
+            if batch:
+                batch = (on_device(batch[0]), on_device(batch[1], INT32), *batch[2:])
+            key = (name, *map(_kind, batch), *traced_for)
+            if key not in self._executables:
+                self._executables[key] = self._compile(name, function, state, batch, workspace)
+            executable = self._executables[key]
         arrays, result = executable.compiled(state.arrays, *batch)
         return BankState.of_arrays(state.arena, arrays), result
 
@@ -261,6 +262,11 @@ class FusedBackend:
         text = executable.compiled.as_text() or ""
         check_module(title, text, executable.temp_bytes, sizes, workspace())
         return executable
+
+
+def _kind(array: Any) -> tuple[Any, Any]:
+    """Shape and type; of what has none, such as a list, nothing that an executable is kept for."""
+    return getattr(array, "shape", None), getattr(array, "dtype", None)
 
 
 def launches_for(device: jax.Device) -> PlanLaunches:
