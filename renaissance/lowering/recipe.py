@@ -14,6 +14,10 @@ from renaissance.graph.arch_plan import ArchPlan
 METRICS = ("loss", "top1", "top5", "count", "lr", "skipped")
 """What a step reports, in order."""
 
+SMALL_PARAMETERS = 1 << 21
+"""Up to so many, what a step moves stays in a GPU's second cache."""
+CONVOLUTIONS = frozenset({WeightGroup.FIRST_CONV, WeightGroup.DEEP_CONV})
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -40,4 +44,12 @@ class Recipe:
             name
             for name, _, layer in self.plan.weights()
             if not (self.freeze_first_layer and layer.is_first_layer)
+        )
+
+    @property
+    def is_small_mlp(self) -> bool:
+        """Whether the network is so small that launches count more than bytes, and all products."""
+        return (
+            self.plan.parameter_count <= SMALL_PARAMETERS
+            and not set(self.groups.values()) & CONVOLUTIONS
         )

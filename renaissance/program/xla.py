@@ -160,12 +160,30 @@ class XlaBackend:
         executable = self._executables.get(key)
         if executable is None:
             title = f"{name} {'x'.join(map(str, images.shape))}"
-            executable = aot_compile(title, function, state, images, labels, *rest, donates=donates)
+            given = (images, labels, *rest)
+            options = compile_options(self.recipe, jax.default_backend())
+            executable = aot_compile(
+                title, function, state, *given, donates=donates, options=options
+            )
             self._executables[key] = executable
         return executable(state, images, labels, *rest)
 
 
 INT32 = np.dtype(np.int32)
+
+
+def compile_options(recipe: Recipe, platform: str) -> dict[str, Any]:
+    """Options for XLA's compiler, where measurements speak for some.
+
+    A small network's products shall not be split over their sums: adding up the parts takes a
+    launch each, and padding for them often another (``benchmarks/loop_kernels.py``).
+
+    Args:
+        recipe: What is compiled.
+        platform: JAX's name of the backend.
+    """
+    is_such = platform == "gpu" and recipe.precision is Precision.AMP and recipe.is_small_mlp
+    return {"xla_gpu_experimental_force_split_k": 1} if is_such else {}
 
 
 def on_device(value: Any, dtype: np.dtype[Any] | None = None) -> jax.Array:

@@ -7,8 +7,9 @@ as a wish; :func:`alias_map` reads back what it granted, :func:`check_donation` 
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ import jax
 
 from renaissance.core.errors import PlanError
 from renaissance.runtime import xla_cache
+
+logger = logging.getLogger("renaissance")
 
 _ALIAS = re.compile(r"\{\s*([\d,\s]*)\}:\s*\((\d+),\s*\{[\d,\s]*\},\s*(may|must)-alias\)")
 
@@ -52,6 +55,7 @@ def aot_compile(
     *args: Any,
     donates: bool = True,
     leaves: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Executable:
     """Compile ``function(state, *args)`` for the shapes given, donating ``state``.
 
@@ -62,6 +66,7 @@ def aot_compile(
         args: Remaining arguments or their shapes.
         donates: Whether ``state`` is given up (inference only reads it).
         leaves: Names of the state's leaves for messages; default their places in the tree.
+        options: Of XLA's compiler; where it does not know one of them, it compiles without any.
 
     Raises:
         PlanError: a leaf of the state was not aliased to its own input.
@@ -69,7 +74,14 @@ def aot_compile(
     xla_cache.enable()
     # dropping an unused leaf would shift the donations of all leaves after it
     jitted = jax.jit(function, donate_argnums=(0,) if donates else (), keep_unused=True)
-    compiled = jitted.lower(state, *args).compile()
+    lowered = jitted.lower(state, *args)
+    try:
+        compiled = lowered.compile(dict(options or {}))
+    except jax.errors.JaxRuntimeError as reason:
+        if not options:
+            raise
+        logger.warning("%s: compiled without XLA's options %s: %s", name, dict(options), reason)
+        compiled = lowered.compile()
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
     paths = tuple(leaves) or tuple(jax.tree_util.keystr(path) for path, _ in flat)
     executable = Executable(name, compiled, paths)
