@@ -44,7 +44,8 @@ class CompileOptions:
         ema: Whether a moving average of the weights is kept.
         first_layer_frozen: Whether the first convolution keeps its initial weights.
         lr_table_length: Steps the learning-rate table in device memory covers.
-        workspace_limit: Most bytes a convolution may ask for as scratch; all of them share it.
+        workspace_limit: Most bytes a convolution may ask for as scratch, a quarter of it for the
+            gradient of its input; all of them share it.
     """
 
     input_channels: int

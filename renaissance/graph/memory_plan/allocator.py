@@ -155,12 +155,22 @@ def in_a_row(sizes: Mapping[Key, int]) -> Allocation:
 
 def live_bytes(sizes: Mapping[Key, int], lives: Mapping[Key, Lifetime]) -> int:
     """The most bytes alive in any stage: no placement can need less."""
+    return _fullest(sizes, lives)[1]
+
+
+def fullest_time(sizes: Mapping[Key, int], lives: Mapping[Key, Lifetime]) -> int:
+    """The first stage in which most bytes are alive."""
+    return _fullest(sizes, lives)[0]
+
+
+def _fullest(sizes: Mapping[Key, int], lives: Mapping[Key, Lifetime]) -> tuple[int, int]:
     changes: dict[int, int] = {}
     for key, nbytes in sizes.items():
         changes[lives[key].begin] = changes.get(lives[key].begin, 0) + nbytes
         changes[lives[key].end + 1] = changes.get(lives[key].end + 1, 0) - nbytes
-    now = most = 0
+    now = most = when = 0
     for time in sorted(changes):
         now += changes[time]
-        most = max(most, now)
-    return most
+        if now > most:
+            when, most = time, now
+    return when, most

@@ -16,6 +16,7 @@ from renaissance.graph.memory_plan.allocator import (
 )
 from renaissance.graph.memory_plan.lifetime import REUSED_REGIONS, Lifetime
 from renaissance.graph.memory_plan.slots import Slot
+from renaissance.graph.memory_plan.tenants import LANDLORDS, accommodate
 
 GRADIENT_SLOTS = (Region.F_GRAD_SLOT_FP32, Region.F_GRAD_SLOT_FP16)
 
@@ -61,6 +62,7 @@ class Layout:
         offsets: Its first byte, counted in its bank.
         lives: Its lifetime, for tensors in reused regions.
         bank_bytes: Size of every bank.
+        tenants: Features that lie in the bytes of gradients (:mod:`.tenants`), not in their region.
     """
 
     spans: dict[Region, RegionSpan]
@@ -68,6 +70,7 @@ class Layout:
     offsets: dict[Ref, int]
     lives: dict[Ref, Lifetime]
     bank_bytes: dict[Bank, int]
+    tenants: frozenset[Ref] = frozenset()
 
     def span(self, run: RegionRun) -> tuple[int, int]:
         """(offset, bytes) of a run of regions in its bank."""
@@ -82,22 +85,27 @@ def lay_out(slots: Mapping[Ref, Slot], lives: Mapping[Ref, Lifetime]) -> Layout:
         slots: Sizes by tensor.
         lives: Lifetimes of the tensors in reused regions.
     """
+    all_sizes = {ref: slot.nbytes for ref, slot in slots.items()}
+    tenants = accommodate(all_sizes, lives)
     by_region: dict[Region, dict[Ref, int]] = {region: {} for region in REGIONS}
-    for ref, slot in slots.items():
-        by_region[ref.region][ref] = slot.nbytes
+    for ref, nbytes in all_sizes.items():
+        by_region[ref.region][ref] = nbytes
     top = dict.fromkeys(Bank, 0)
     spans: dict[Region, RegionSpan] = {}
     offsets: dict[Ref, int] = {}
     for region, sizes in by_region.items():
-        allocation, least = _allocate(region, sizes, lives)
+        residents = {ref: nbytes for ref, nbytes in sizes.items() if ref not in tenants}
+        allocation, least = _allocate(region, residents, lives)
         begin = top[region.bank]
         spans[region] = RegionSpan(
             region, begin, allocation.nbytes, sum(sizes.values()), least, allocation.slots
         )
         offsets.update((ref, begin + offset) for ref, offset in allocation.offsets.items())
         top[region.bank] = begin + allocation.nbytes
+    begin = spans[LANDLORDS.first].offset
+    offsets.update((ref, begin + offset) for ref, offset in tenants.items())
     ordered = {ref: slots[ref] for sizes in by_region.values() for ref in sizes}
-    return Layout(spans, ordered, offsets, dict(lives), top)
+    return Layout(spans, ordered, offsets, dict(lives), top, frozenset(tenants))
 
 
 def _allocate(

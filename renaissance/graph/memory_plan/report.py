@@ -19,7 +19,8 @@ class MemoryReport:
         bank_bytes: Size of every bank.
         planned_bytes: All banks.
         tensor_bytes: The sum of all tensors' slots: what a plan without reuse takes.
-        live_bytes: The most that is alive in one stage: what no plan can go below.
+        live_bytes: The most that is alive in one stage, features that lie in the bytes of dead
+            gradients left out: what no plan can go below.
         live_by_region: The same for each region at its own fullest stage, summed: what no plan can
             go below that keeps regions apart.
         gradient_slots: Number of rotating gradient slots.
@@ -55,6 +56,7 @@ class MemoryReport:
 def memory_report(layout: Layout) -> MemoryReport:
     """The report of a layout."""
     sizes = {ref: slot.nbytes for ref, slot in layout.slots.items()}
+    own = {ref: nbytes for ref, nbytes in sizes.items() if ref not in layout.tenants}
     end = max((life.end for life in layout.lives.values()), default=0)
     lives = {ref: layout.lives.get(ref, Lifetime(0, end)) for ref in sizes}
     slots = max(len(span.gradient_slots) for span in layout.spans.values())
@@ -63,7 +65,7 @@ def memory_report(layout: Layout) -> MemoryReport:
         bank_bytes=dict(layout.bank_bytes),
         planned_bytes=sum(layout.bank_bytes.values()),
         tensor_bytes=sum(sizes.values()),
-        live_bytes=live_bytes(sizes, lives),
+        live_bytes=live_bytes(own, lives),
         live_by_region=sum(span.live_bytes for span in layout.spans.values()),
         gradient_slots=slots,
     )

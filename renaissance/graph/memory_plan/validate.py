@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from renaissance.core.errors import PlanError
 from renaissance.core.types import REGIONS, Bank, Region, WeightGroup
@@ -11,6 +11,7 @@ from renaissance.graph.computation_graph.operands import Ref
 from renaissance.graph.memory_plan.layout import Layout
 from renaissance.graph.memory_plan.lifetime import Lifetime
 from renaissance.graph.memory_plan.persistent import ALIGNMENT
+from renaissance.graph.memory_plan.tenants import LANDLORDS
 from renaissance.tensor.dtensor import DTensor
 
 _TWIN_ROLES = ("E", "E16", "A", "G", "G16", "M", "V")
@@ -23,7 +24,7 @@ def validate(layout: Layout, tensors: Mapping[Ref, DTensor]) -> None:
         PlanError: names what breaks a rule, and the rule.
     """
     check_regions(layout)
-    check_tensors(layout, tensors.values())
+    check_tensors(layout, tensors)
     check_overlap(layout, tensors)
     check_twins(layout, tensors)
 
@@ -46,22 +47,30 @@ def check_regions(layout: Layout) -> None:
         raise PlanError(f"banks have {layout.bank_bytes} bytes, expected {top}")
 
 
-def check_tensors(layout: Layout, tensors: Iterable[DTensor]) -> None:
-    """Every tensor aligned, inside its region, and no larger than its slot."""
-    for tensor in tensors:
-        span = layout.spans[tensor.region]
+def check_tensors(layout: Layout, tensors: Mapping[Ref, DTensor]) -> None:
+    """Every tensor aligned, inside its region or its landlords', and no larger than its slot."""
+    for ref, tensor in tensors.items():
+        begin, end, name = _home(layout, ref)
         where = f"{tensor.region.name}/{tensor.name}"
         if tensor.offset % ALIGNMENT:
             raise PlanError(
                 f"{where} begins at {tensor.offset}, expected a multiple of {ALIGNMENT}"
             )
-        if not span.offset <= tensor.offset <= tensor.end <= span.end:
-            inside = f"inside its region, {span.offset} to {span.end}"
+        if not begin <= tensor.offset <= tensor.end <= end:
+            inside = f"inside {name}, {begin} to {end}"
             raise PlanError(f"{where} fills {tensor.offset} to {tensor.end}, expected {inside}")
         if tensor.nbytes > tensor.slot_bytes:
             raise PlanError(
                 f"{where} has {tensor.nbytes} bytes, expected at most {tensor.slot_bytes}"
             )
+
+
+def _home(layout: Layout, ref: Ref) -> tuple[int, int, str]:
+    if ref in layout.tenants:
+        offset, nbytes = layout.span(LANDLORDS)
+        return offset, offset + nbytes, "the gradients it is a tenant of"
+    span = layout.spans[ref.region]
+    return span.offset, span.end, "its region"
 
 
 def check_overlap(layout: Layout, tensors: Mapping[Ref, DTensor]) -> None:

@@ -69,7 +69,7 @@ def _region(
     per_byte = height / span.nbytes
     for ref, slot in plan.layout.slots.items():
         life = plan.layout.lives.get(ref)
-        if ref.region is not region or life is None:
+        if ref.region is not region or life is None or ref in plan.layout.tenants:
             continue
         offset = plan.layout.offsets[ref] - span.offset
         drawing.rectangle(

@@ -30,6 +30,11 @@ REDUCTION_ROWS = 512
 """Partial sums of a fixed-order reduction: at most this many blocks write one row each."""
 
 
+SMALL_SHARE = 4
+"""A gradient of a convolution's input gets one part in so many of the scratch bytes: it runs beside
+that of the weights, which sums over pixels and can use much, and its engines need next to none."""
+
+
 class Trace:
     """Nodes and tensors of one pass over the network.
 
@@ -120,7 +125,7 @@ class Trace:
         if self._workspace_limit == 0:
             return None
         suffix = direction if self.is_training else "inference"
-        rule = (self._workspace_limit,)
+        rule = (self._workspace_limit // (SMALL_SHARE if direction == "backward_data" else 1),)
         return self.tensor(
             Region.T_TEMP_INT8, f"{layer.name}.workspace_{suffix}", DType.UINT8, rule
         )
