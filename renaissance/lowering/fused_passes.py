@@ -14,6 +14,7 @@ from renaissance.core.types import Bank, Region
 from renaissance.lowering import targets
 from renaissance.lowering.fuse_depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.fuse_depthwise_backward import fuse_depthwise_backward
+from renaissance.lowering.fuse_pointwise_backward import fuse_pointwise_backward
 from renaissance.lowering.fused_nodes import Scene, max_abs_of
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.targets import Target
@@ -38,6 +39,7 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = drop_clears(scene, result)
     result = fuse_depthwise_backward(result)
     result = leave_out_unread(fuse_depthwise(result))
+    result = fuse_pointwise_backward(result)
     return merge_ends(result)
 
 

@@ -24,6 +24,7 @@ from renaissance.lowering.packs import (
     tile_of_map,
     walk_grid,
 )
+from renaissance.lowering.pointwise_backward_launches import POINTWISE_BACKWARD_PLANS
 from renaissance.lowering.pool_launches import sweep, window
 from renaissance.lowering.targets import Convolution, Target
 from renaissance.lowering.tiles import ceil_div
@@ -221,6 +222,7 @@ MAP_PLANS: dict[Target, Plan] = {
     targets.GLOBAL_AVERAGE_POOL_BACKWARD: pool_launches.global_pool("backward", "type"),
     targets.GAP_FC_BACKWARD_DATA: pool_launches.gap_fc_backward,
     targets.CHANNEL_PADDING: _channel_padding,
+    **POINTWISE_BACKWARD_PLANS,
 }
 """How every operation on maps is launched on CUDA."""
 

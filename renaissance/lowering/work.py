@@ -15,6 +15,7 @@ from typing import Any
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.map_launches import stash_of
+from renaissance.lowering.pointwise_backward_launches import NORM
 from renaissance.lowering.targets import Target
 
 _WIDTHS = (4, 2)  # bytes of an element, by the library's number of its type
@@ -72,6 +73,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.DEPTHWISE_CONV_BACKWARD: {16: 0, 17: 0},
     targets.BATCH_NORM_STATISTICS: {7: 0},
     targets.BATCH_NORM_BACKWARD: {19: 0},
+    targets.POINTWISE_BACKWARD_DATA: {NORM + 19: 0},
 }
 
 
@@ -111,12 +113,20 @@ def _second_pass(call: InPlaceCall) -> int:
     return nbytes(x, shortcut) + (left if stash else nbytes(dy, gate, argmax, addend, mask))
 
 
+def _pointwise_backward(call: InPlaceCall) -> int:
+    """dz is written once, and read by the norm's second pass with x and a normalised shortcut."""
+    product, x, shortcut, dshortcut = (call.operands[NORM + i] for i in (0, 3, 8, 16))
+    read = (x, shortcut, dshortcut if product is None else product)
+    return sum(place.nbytes for place in read if isinstance(place, Location))
+
+
 _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.LOAD_BATCH: _images,
     targets.BEGIN_STEP: _images,
     targets.AUGMENT_BATCH: _samples,
     targets.OPTIMIZER: _gradients,
     targets.BATCH_NORM_BACKWARD: _second_pass,
+    targets.POINTWISE_BACKWARD_DATA: _pointwise_backward,
 }
 
 
@@ -127,6 +137,11 @@ def _product(call: InPlaceCall) -> int:
 
 def _both_convs(call: InPlaceCall) -> int:
     return 2 * _conv(call)
+
+
+def _pointwise(call: InPlaceCall) -> int:
+    a = call.attributes
+    return int(2 * a["rows"] * a["c"] * a["k"])
 
 
 def _fc_backward(call: InPlaceCall) -> int:
@@ -143,6 +158,7 @@ def _conv(call: InPlaceCall) -> int:
 
 _FLOPS: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.FC_FORWARD: _product,
+    targets.POINTWISE_BACKWARD_DATA: _pointwise,
     targets.FC_BACKWARD: _fc_backward,
     targets.GAP_FC_BACKWARD_DATA: _product,
     targets.CONV_FORWARD: _conv,

@@ -62,6 +62,7 @@ void copy_async(SharedAddress to, const void* from, bool inside) {
 }
 
 inline void commit_copies() {}
+inline void keep_order() {}
 template <int kPending>
 void wait_copies() {}
 

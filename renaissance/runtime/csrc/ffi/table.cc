@@ -6,6 +6,7 @@
 #include "ffi/decode_depthwise.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
+#include "ffi/decode_pointwise_backward.h"
 #include "ffi/launches.h"
 #include "ffi/library_call.h"
 #include "host/driver.h"
@@ -16,6 +17,7 @@
 #include "host/run_depthwise.h"
 #include "host/run_maps.h"
 #include "host/run_mlp.h"
+#include "host/run_pointwise_backward.h"
 
 namespace rn {
 
@@ -131,6 +133,7 @@ RN_HANDLERS(BatchNormStatistics);
 RN_HANDLERS(BatchNormApply);
 RN_HANDLERS(BatchNormBackward);
 RN_HANDLERS(BatchNormFold);
+RN_HANDLERS(PointwiseBackwardData);
 RN_HANDLERS(AffineForward);
 RN_HANDLERS(AddForward);
 RN_HANDLERS(MaxPoolForward);
@@ -191,6 +194,7 @@ static const Target kTargets[] = {
     {"rn_batch_norm_apply", BatchNormApplyHost, BatchNormApplyCuda},
     {"rn_batch_norm_backward", BatchNormBackwardHost, BatchNormBackwardCuda},
     {"rn_batch_norm_fold", BatchNormFoldHost, BatchNormFoldCuda},
+    {"rn_pointwise_backward_data", PointwiseBackwardDataHost, PointwiseBackwardDataCuda},
     {"rn_affine_forward", AffineForwardHost, AffineForwardCuda},
     {"rn_add_forward", AddForwardHost, AddForwardCuda},
     {"rn_max_pool_forward", MaxPoolForwardHost, MaxPoolForwardCuda},

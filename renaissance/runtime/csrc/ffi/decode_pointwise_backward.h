@@ -1,0 +1,16 @@
+// How the records of the operations on pointwise convolutions are read from a call.
+#pragma once
+
+#include "ffi/decode_maps.h"
+#include "pointwise_backward.h"
+
+namespace rn {
+
+template <>
+inline PointwiseBackwardData decode(Call& call) {
+  const void *dy = call.pointer(), *w = call.pointer();
+  BatchNormBackward norm = decode<BatchNormBackward>(call);
+  return {norm, dy, w, call.integer("k")};
+}
+
+}  // namespace rn

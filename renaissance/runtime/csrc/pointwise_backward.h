@@ -1,0 +1,18 @@
+// Convolutions of one tap and stride 1 are matrix products over pixels; here with what reads their result.
+#pragma once
+
+#include "map_operations.h"
+
+namespace rn {
+
+// ConvBackwardData of such a convolution, dy (rows, k) times w (k, c), into norm.dy, then norm. The
+// kernels leave dz in place of the product. Where norm.dshortcut is dz, that is the place, and norm.dy is
+// null. The norm comes first, because the kernels behind the product read it alone.
+struct PointwiseBackwardData {
+  BatchNormBackward norm;
+  const void* dy;
+  const void* w;
+  Index k;
+};
+
+}  // namespace rn

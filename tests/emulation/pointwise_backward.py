@@ -1,0 +1,38 @@
+"""Pointwise convolutions by their device code on the processor, called as in ``tests.lowering``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from renaissance.lowering import targets
+from renaissance.lowering.ffi import Updated
+from renaissance.lowering.in_place import Argument, InPlaceCall
+from renaissance.lowering.launches import launches_of
+from renaissance.lowering.targets import Target
+from tests.emulation.maps import FIELDS
+from tests.emulation.run import emulate
+
+
+def run(target: Target, *operands: Any, **attributes: Any) -> tuple[np.ndarray, ...]:
+    """``rn_pointwise_backward_data`` on arrays; what was written comes back in order."""
+    assert target == targets.POINTWISE_BACKWARD_DATA
+    given = tuple(None if operand is None else Argument("array") for operand in operands)
+    arrays = [
+        np.array(o.value) if isinstance(o, Updated) else None if o is None else np.array(o)
+        for o in operands
+    ]
+    dy, w, *norm = arrays
+    layout, fields = "P" * len(norm), [*norm]
+    for part in FIELDS[targets.BATCH_NORM_BACKWARD].split():
+        name, letter = part.split(":")
+        layout += letter
+        fields.append(0 if name == "0" else attributes[name])
+    product, *rest = launches_of(InPlaceCall(target, given, attributes))
+    more = [dy, w, attributes["k"]]
+    emulate(product, "PointwiseBackwardData", f"{layout}PPq", [*fields, *more])
+    for launch in rest:
+        emulate(launch, "BatchNormBackward", layout, fields)
+    written = [isinstance(operand, Updated) for operand in operands]
+    return tuple(a for a, is_result in zip(arrays, written, strict=True) if is_result)
