@@ -10,6 +10,7 @@ import numpy as np
 import renaissance as rn
 from renaissance.compare.contestant import FirstStep
 from renaissance.compare.workload import LEARNING_RATE, Workload
+from renaissance.runtime.arena import BankState
 
 # batches that rotate, so that a small net's input does not simply stay in a cache
 ROTATION = 4
@@ -60,8 +61,9 @@ class ProgramContestant:
         self.state = jax.block_until_ready(state)
 
     def memory(self) -> dict[str, int]:
-        """Peak of the allocator, XLA's temporaries, and the plan's banks."""
-        found = {"planned": self.program.memory.total_bytes}
+        """Peak of the allocator, XLA's temporaries, and the planned banks it holds."""
+        held = self.state.arrays if isinstance(self.state, BankState) else ()
+        found = {"planned": sum(array.nbytes for array in held)} if held else {}
         statistics = jax.local_devices()[0].memory_stats()
         if statistics:
             found["peak"] = int(statistics["peak_bytes_in_use"])
