@@ -22,6 +22,7 @@ _ONLY_READ: Mapping[Target, Iterable[int]] = {
     targets.CONV_FORWARD_STATISTICS: (0, 1, 4, 5),
     targets.CONV_BACKWARD_DATA: range(2),
     targets.CONV_BACKWARD_WEIGHT: range(2),
+    targets.POINTWISE_FORWARD: (*range(10), 11, 13, 14),
     targets.DEPTHWISE_CONV_FORWARD: range(2),
     targets.DEPTHWISE_CONV_BACKWARD_DATA: range(2),
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: range(2),

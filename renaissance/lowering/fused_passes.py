@@ -15,6 +15,7 @@ from renaissance.lowering import targets
 from renaissance.lowering.fuse_depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.fuse_depthwise_backward import fuse_depthwise_backward
 from renaissance.lowering.fuse_pointwise_backward import fuse_pointwise_backward
+from renaissance.lowering.fuse_pointwise import fuse_pointwise
 from renaissance.lowering.fused_nodes import Scene, max_abs_of
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.targets import Target
@@ -38,8 +39,8 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = update_in_one_pass(scene, result)
     result = drop_clears(scene, result)
     result = fuse_depthwise_backward(result)
-    result = leave_out_unread(fuse_depthwise(result))
-    result = fuse_pointwise_backward(result)
+    result = fuse_pointwise(fuse_depthwise(result))
+    result = fuse_pointwise_backward(leave_out_unread(result))
     return merge_ends(result)
 
 

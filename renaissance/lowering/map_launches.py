@@ -9,6 +9,7 @@ from __future__ import annotations
 from renaissance.lowering import (
     depthwise_launches,
     depthwise_norm_launches,
+    pointwise_launches,
     pool_launches,
     targets,
 )
@@ -203,6 +204,7 @@ def _beside_library(call: InPlaceCall) -> list[PlannedLaunch]:
 
 MAP_PLANS: dict[Target, Plan] = {
     **dict.fromkeys(_LIBRARY, _beside_library),
+    targets.POINTWISE_FORWARD: pointwise_launches.pointwise_forward,
     targets.DEPTHWISE_CONV_FORWARD: depthwise_launches.depthwise_forward,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,

@@ -66,6 +66,8 @@ inline void keep_order() {}
 template <int kPending>
 void wait_copies() {}
 
+inline void load_copied(uint (&r)[4], SharedAddress address) { std::memcpy(r, address, sizeof r); }
+
 // Lane l gets row l / 4, columns 2 (l % 4) and the next, of each of four 8 x 8 matrices; lane 8 m + r
 // has given the address of row r of matrix m.
 inline void load_matrices(uint (&r)[4], SharedAddress address) {

@@ -6,6 +6,7 @@
 #include "ffi/decode_depthwise.h"
 #include "ffi/decode_maps.h"
 #include "ffi/decode_mlp.h"
+#include "ffi/decode_pointwise.h"
 #include "ffi/decode_pointwise_backward.h"
 #include "ffi/launches.h"
 #include "ffi/library_call.h"
@@ -17,6 +18,7 @@
 #include "host/run_depthwise.h"
 #include "host/run_maps.h"
 #include "host/run_mlp.h"
+#include "host/run_pointwise.h"
 #include "host/run_pointwise_backward.h"
 
 namespace rn {
@@ -124,6 +126,7 @@ RN_LIBRARY_HANDLERS(ConvForward);
 RN_LIBRARY_HANDLERS(ConvForwardStatistics);
 RN_LIBRARY_HANDLERS(ConvBackwardData);
 RN_LIBRARY_HANDLERS(ConvBackwardWeight);
+RN_HANDLERS(PointwiseForward);
 RN_HANDLERS(DepthwiseConvForward);
 RN_HANDLERS(DepthwiseConvBackwardData);
 RN_HANDLERS(DepthwiseConvBackwardWeight);
@@ -183,6 +186,7 @@ static const Target kTargets[] = {
     {"rn_conv_forward_statistics", ConvForwardStatisticsHost, ConvForwardStatisticsCuda},
     {"rn_conv_backward_data", ConvBackwardDataHost, ConvBackwardDataCuda},
     {"rn_conv_backward_weight", ConvBackwardWeightHost, ConvBackwardWeightCuda},
+    {"rn_pointwise_forward", PointwiseForwardHost, PointwiseForwardCuda},
     {"rn_depthwise_conv_forward", DepthwiseConvForwardHost, DepthwiseConvForwardCuda},
     {"rn_depthwise_conv_backward_data", DepthwiseConvBackwardDataHost,
      DepthwiseConvBackwardDataCuda},

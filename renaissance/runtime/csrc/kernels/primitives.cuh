@@ -88,6 +88,14 @@ __device__ __forceinline__ void wait_copies() {
 // The compiler moves no access to memory across.
 __device__ __forceinline__ void keep_order() { asm volatile("" ::: "memory"); }
 
+// Sixteen bytes of shared memory, read between the copies before and behind it.
+__device__ __forceinline__ void load_copied(uint (&r)[4], SharedAddress address) {
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ void load_matrices(uint (&r)[4], SharedAddress address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -1,0 +1,39 @@
+"""The joined 1x1 convolution by its device code on the processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from renaissance.lowering.ffi import Updated
+from renaissance.lowering.in_place import Argument, InPlaceCall
+from renaissance.lowering.launches import launches_of
+from renaissance.lowering.targets import Target
+from tests.emulation.run import emulate
+
+STATISTICS = "P" * 8 + "qqqffi"
+RECORD = f"{STATISTICS}{'P' * 13}qqiiPP"
+
+
+def run(target: Target, *operands: Any, **a: Any) -> tuple[np.ndarray, ...]:
+    """The operation on arrays; what was written comes back in order."""
+    given = tuple(None if operand is None else Argument("array") for operand in operands)
+    arrays = [
+        np.array(o.value) if isinstance(o, Updated) else None if o is None else np.array(o)
+        for o in operands
+    ]
+    x_to_y, (w, output), behind, last = arrays[:11], arrays[11:13], arrays[13:20], arrays[20:]
+    sizes = [a["rows"], a["k"], a["partial_rows"], a["momentum"], a["eps"], a["type"]]
+    statistics = [output, *behind, *sizes]
+    mask, packed = last
+    apply = [*x_to_y, None, mask, a["rows"], a["c"], a["type"], a["activation"]]
+    *products, finalise = launches_of(InPlaceCall(target, given, a))
+    for product in products:
+        emulate(product, "PointwiseForward", RECORD, [*statistics, *apply, w, packed])
+    emulate(finalise, "BatchNormStatistics", STATISTICS, statistics)
+    return tuple(
+        array
+        for array, operand in zip(arrays, operands, strict=True)
+        if isinstance(operand, Updated) and array is not None
+    )
