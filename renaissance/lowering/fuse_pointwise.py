@@ -12,11 +12,15 @@ from dataclasses import replace
 from renaissance.lowering import targets
 from renaissance.lowering.call_order import may_move, overlap, reads, writes
 from renaissance.lowering.in_place import InPlaceCall, Operand
-from renaissance.lowering.pointwise_launches import blocks_along, has_room, prologue_of, shape_of
+from renaissance.lowering.pointwise_launches import blocks_along, prologue_of, shape_of
 
 # Positions of operands in the records of the calls that are joined (csrc/map_operations.h).
 _APPLY_Y, _APPLY_Z, _APPLY_MASK = 10, 11, 12
 _CONV_X, _CONV_W, _CONV_Y, _CONV_WORKSPACE, _CONV_PREV_MEAN, _CONV_PARTIAL = 0, 1, 2, 3, 4, 10
+
+
+_MANY_ROWS = 1 << 15
+_FEW_VALUES = 1 << 16
 
 
 def fuse_pointwise(calls: Sequence[InPlaceCall]) -> list[InPlaceCall]:
@@ -87,10 +91,15 @@ def joined(calls: Sequence[InPlaceCall], norm: int | None, convolution: int) -> 
 
 
 def pays(call: InPlaceCall) -> bool:
-    """Whether the joined call is faster than the separate ones (benchmarks/notes_pointwise.md)."""
-    a = call.attributes
-    shape = shape_of(a["c"], a["k"], prologue_of(call))
-    return shape is not None and has_room(call, shape) and a["rows"] >= 1 << 16
+    """Whether the joined call is faster than the separate ones (benchmarks/notes_pointwise.md).
+
+    It is where memory is the limit: on maps of many pixels and with filters of few values. Where
+    there is no norm to join, it beats the library only where filters are smaller still.
+    """
+    a, prologue = call.attributes, prologue_of(call)
+    shape = shape_of(a["c"], a["k"], prologue)
+    few = _FEW_VALUES if prologue else _FEW_VALUES // 4
+    return shape is not None and a["rows"] >= _MANY_ROWS and a["c"] * a["k"] < few
 
 
 def _place(calls: Sequence[InPlaceCall], norm: int, convolution: int) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from renaissance.lowering.in_place import InPlaceCall, Location
+from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, kernel
 from renaissance.lowering.packs import launch, map_constants
 from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
@@ -53,7 +53,7 @@ class PointwiseShape:
     depth: int = 1
     ahead: int = 2
     threads: int = 256
-    blocks: int = 2
+    blocks: int = 1
     warpgroups: bool = False
     streams: bool = False
 
@@ -84,14 +84,6 @@ def packed_bytes(shape: PointwiseShape, c: int, k: int) -> int:
     return ceil_div(c, 32) * k * 64 if shape.streams else 0
 
 
-def has_room(call: InPlaceCall, shape: PointwiseShape) -> bool:
-    """Whether a call's scratch memory holds its filters, where they are streamed."""
-    a, packed = call.attributes, call.operands[PACKED]
-    return not shape.streams or (
-        isinstance(packed, Location) and packed.nbytes >= packed_bytes(shape, a["c"], a["k"])
-    )
-
-
 def fits(shape: PointwiseShape, c: int, prologue: int) -> bool:
     """Whether its blocks fit a multiprocessor."""
     return (shared_bytes(shape, c, prologue) + RESERVED_BYTES) * shape.blocks <= SHARED_BYTES
@@ -107,11 +99,10 @@ def shape_of(c: int, k: int, prologue: int) -> PointwiseShape | None:
     """The cut for so many channels and filters; None where a block cannot hold enough of them."""
     if c % 8 or k % 8:
         return None
-    for filters in (f for f in range(min(k, 256), 0, -8) if k % f == 0):
-        for blocks in (2, 1):
-            shape = PointwiseShape(filters, depth=depth_of(c), blocks=blocks)
-            if filters * blocks <= 256 - 64 * (blocks - 1) and fits(shape, c, prologue):
-                return shape
+    for filters in range(min(k, 256), 0, -8):
+        shape = PointwiseShape(filters, depth=depth_of(c))
+        if k % filters == 0 and fits(shape, c, prologue):
+            return shape
     return None
 
 
@@ -134,14 +125,24 @@ def pointwise_forward(call: InPlaceCall) -> list[PlannedLaunch]:
     shape = shape_of(a["c"], a["k"], prologue)
     assert shape is not None, "fused without a shape"
     shared = shared_bytes(shape, a["c"], prologue)
-    constants = dict(
-        half=a["type"], c=a["c"], k=a["k"], stream=int(shape.streams),
-        filters=shape.filters, row_blocks=shape.row_blocks, depth=shape.depth,
-        ahead=shape.ahead,
-        threads=shape.threads, blocks=shape.blocks, prologue=prologue, activation=a["activation"],
-        mask=int(call.operands[MASK] is not None), descending=int(prologue < 2),
-        warpgroups=int(shape.warpgroups), shared_bytes=shared,
-    )  # fmt: skip
+    constants = {
+        "half": a["type"],
+        "c": a["c"],
+        "k": a["k"],
+        "prologue": prologue,
+        "activation": a["activation"],
+        "mask": int(call.operands[MASK] is not None),
+        "descending": int(prologue < 2),
+        "filters": shape.filters,
+        "row_blocks": shape.row_blocks,
+        "depth": shape.depth,
+        "ahead": shape.ahead,
+        "threads": shape.threads,
+        "blocks": shape.blocks,
+        "warpgroups": int(shape.warpgroups),
+        "stream": int(shape.streams),
+        "shared_bytes": shared,
+    }
     grid = (a["partial_rows"], a["k"] // shape.filters, 1)
     output = map_constants({"c": a["k"], "type": a["type"]}, tile=1, summed=2)
     finalise = (ceil_div(a["k"], 32), 1, 1)
