@@ -14,8 +14,8 @@ from renaissance.core.types import Bank, Region
 from renaissance.lowering import targets
 from renaissance.lowering.fuse_depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.fuse_depthwise_backward import fuse_depthwise_backward
-from renaissance.lowering.fuse_pointwise_backward import fuse_pointwise_backward
 from renaissance.lowering.fuse_pointwise import fuse_pointwise
+from renaissance.lowering.fuse_pointwise_backward import fuse_pointwise_backward
 from renaissance.lowering.fused_nodes import Scene, max_abs_of
 from renaissance.lowering.in_place import InPlaceCall, Location
 from renaissance.lowering.targets import Target
