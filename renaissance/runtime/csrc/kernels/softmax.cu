@@ -1,6 +1,6 @@
 // Softmax cross entropy: a warp a row, or with up to 32 classes a thread a row, its scores in
-// registers. Rows leave loss and hits in workspace; they are summed in a fixed order by the same block
-// if it is the only one, else by a second kernel.
+// registers (those of up to 1024 classes). Rows leave loss and hits in workspace; they are summed in a
+// fixed order by the same block if it is the only one, else by a second kernel.
 #include "device.cuh"
 
 using namespace rn;
@@ -23,13 +23,44 @@ __device__ __forceinline__ int warp_min(int value) {
   return value;
 }
 
-// The first NaN, else the first of the largest values; RN_K if a lane saw no value.
-__device__ __forceinline__ int best_class(const Element* z, float largest, bool has_nan) {
-  int best = RN_K;
-  for (int k = threadIdx.x % 32; k < RN_K; k += 32) {
-    float value = widen(z[k]);
-    if (best == RN_K && (has_nan ? is_nan(value) : value == largest)) best = k;
+// The scores of a row, dealt out to the lanes of a warp; read once where they fit in registers.
+struct WarpRow {
+  static constexpr int kOfLane = (RN_K + 31) / 32;
+  static constexpr bool kHeld = kOfLane <= 32;
+
+  const Element* z;
+  float held[kHeld ? kOfLane : 1];
+
+  __device__ __forceinline__ explicit WarpRow(const Element* row) : z(row) {
+    if constexpr (kHeld)
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        int k = i * 32 + threadIdx.x % 32;
+        held[i] = k < RN_K ? widen(z[k]) : 0.0f;
+      }
   }
+
+  // Calls function(k, score) for the lane's classes in rising order.
+  template <class Function>
+  __device__ __forceinline__ void each(Function function) const {
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        int k = i * 32 + threadIdx.x % 32;
+        if (k < RN_K) function(k, held[i]);
+      }
+    } else {
+      for (int k = threadIdx.x % 32; k < RN_K; k += 32) function(k, widen(z[k]));
+    }
+  }
+};
+
+// The first NaN, else the first of the largest values; RN_K if a lane saw no value.
+__device__ __forceinline__ int best_class(const WarpRow& row, float largest, bool has_nan) {
+  int best = RN_K;
+  row.each([&](int k, float value) {
+    if (best == RN_K && (has_nan ? is_nan(value) : value == largest)) best = k;
+  });
   return warp_min(best);
 }
 
@@ -86,24 +117,24 @@ __device__ __forceinline__ void row_of_thread(const SoftmaxCrossEntropy& op, Ind
 
 __device__ __forceinline__ void row_of_warp(const SoftmaxCrossEntropy& op, Index n, float factor) {
   const Element* z = static_cast<const Element*>(op.logits) + n * RN_K;
+  WarpRow row(z);
   int lane = threadIdx.x % 32, label = op.labels[n];
   bool known = label >= 0 && label < RN_K;
   float own = known ? widen(z[label]) : 0.0f, largest = -infinity();
-  for (int k = lane; k < RN_K; k += 32) largest = fmaxf(largest, widen(z[k]));
+  row.each([&](int, float value) { largest = fmaxf(largest, value); });
   largest = warp_max(largest);
   float sum = 0.0f, smooth = 0.0f;
   int beaten_by = 0, nans = 0;
-  for (int k = lane; k < RN_K; k += 32) {
-    float value = widen(z[k]);
+  row.each([&](int k, float value) {
     sum += expf(value - largest);
     smooth += value - largest;
     nans += is_nan(value);
     beaten_by += value > own || (value == own && k < label);
-  }
+  });
   sum = warp_sum(sum), smooth = warp_sum(smooth);
   beaten_by = warp_sum(beaten_by), nans = warp_sum(nans);
   if (op.predicted) {
-    int best = best_class(z, largest, nans > 0);
+    int best = best_class(row, largest, nans > 0);
     if (lane == 0) op.predicted[n] = best;
   }
   if (lane == 0) {
@@ -112,10 +143,10 @@ __device__ __forceinline__ void row_of_warp(const SoftmaxCrossEntropy& op, Index
   }
   if (!op.dlogits) return;
   Gradient* dz = static_cast<Gradient*>(op.dlogits) + n * RN_K;
-  for (int k = lane; k < RN_K; k += 32) {
-    float gradient = (expf(widen(z[k]) - largest) / sum - target_of(op, k, label)) * factor;
+  row.each([&](int k, float value) {
+    float gradient = (expf(value - largest) / sum - target_of(op, k, label)) * factor;
     dz[k] = narrow<Gradient>(known ? gradient : 0.0f);
-  }
+  });
 }
 
 __device__ __forceinline__ void add_rows(const SoftmaxCrossEntropy& op) {
@@ -130,7 +161,7 @@ __device__ __forceinline__ void add_rows(const SoftmaxCrossEntropy& op) {
   *op.loss = loss, *op.top1 = top1, *op.top5 = top5, *op.total = static_cast<float>(op.n);
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(RN_THREADS)
     softmax_cross_entropy_kernel(const SoftmaxCrossEntropy op) {
   float factor = (op.loss_scale ? *op.loss_scale : 1.0f) / static_cast<float>(op.n);
   if (RN_K <= 32) {
