@@ -154,6 +154,21 @@ def global_cases(n: int) -> Iterator[Case]:
     yield Case("channel padding 3 to 8, 224x224", target, sizes_, pixels * 22, channels)
 
 
+def step_cases(n: int) -> Iterator[Case]:
+    """What begins a step, and the loss that its forward pass ends in."""
+    pixels = n * 224 * 224
+    sizes = {"pixels": pixels, "channels": 3, "padded_channels": 4, "rows": n, "type": HALF}
+    for name, number, width in (("fp16", HALF, 2), ("fp32", 0, 4)):
+        places = [pixels * 3 * width, n * 4, 0, pixels * 8, n * 4]
+        moved = pixels * (3 * width + 8)
+        given = {**sizes, "from_type": number}
+        yield Case(f"load batch 3 to 4, {name}", targets.LOAD_BATCH, places, moved, given)
+    z, row = n * 1000 * 4, n * 4
+    places = [z, row, 4, z // 2, row, 4, 4, 4, 4, 3 * row]
+    given = {"n": n, "k": 1000, "smoothing": 0.1, "type": 0, "gradient_type": HALF}
+    yield Case("loss of 1000 classes", targets.SOFTMAX_CROSS_ENTROPY, places, z * 3 // 2, given)
+
+
 def depthwise_cases(n: int) -> Iterator[Case]:
     """Depthwise convolutions of MobileNetV2."""
     wide = ((32, 112, 1), (96, 112, 2), (144, 56, 1), (144, 56, 2), (192, 28, 1), (192, 28, 2))
@@ -183,6 +198,7 @@ def cases(n: int) -> Iterator[Case]:
     yield from norm_cases(n, 7, 2048)
     yield from norm_cases(n, 7, 1280)
     yield from pool_cases(n)
+    yield from step_cases(n)
     yield from depthwise_cases(n)
 
 

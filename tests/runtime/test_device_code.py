@@ -93,7 +93,7 @@ def test_backward_in_fp32(shape: tuple[int, int, int]) -> None:
     backward_case(*shape, np.float32, None)
 
 
-@pytest.mark.parametrize(("n", "k"), [(70, 10), (9, 1000), (520, 3)])
+@pytest.mark.parametrize(("n", "k"), [(70, 10), (9, 1000), (520, 3), (35, 70), (33, 1050)])
 def test_softmax_cross_entropy(n: int, k: int) -> None:
     (z,) = randoms(np.float32, (n, k))
     labels = np.random.default_rng(1).integers(0, k, n).astype(np.int32)
@@ -113,6 +113,24 @@ def test_softmax_cross_entropy(n: int, k: int) -> None:
     assert sums[0] == pytest.approx(losses.sum(), rel=1e-5)
     assert sums[1] == (wide.argmax(1) == labels).sum() and sums[3] == n
     np.testing.assert_array_equal(predicted, wide.argmax(1))
+
+
+@pytest.mark.parametrize("to_type", [np.float16, np.float32])
+@pytest.mark.parametrize("from_type", [np.float16, np.float32])
+@pytest.mark.parametrize("side", [6, 7])
+def test_loading_a_batch_pads_its_pixels(side: int, from_type: Any, to_type: Any) -> None:
+    """Four pixels at a time, or one by one where they are no multiple of four."""
+    (images,) = randoms(from_type, (3, 2, side, side, 3))
+    labels, pixels = np.arange(6, dtype=np.int32), 2 * side * side
+    data, label = np.full((2, side, side, 4), np.nan, to_type), np.zeros(2, np.int32)
+    sizes = {"pixels": pixels, "channels": 3, "padded_channels": 4, "rows": 2}
+    types = [int(t is np.float16) for t in (from_type, to_type)]
+    fields = [images, labels, np.array([1], np.int32), data, label, *sizes.values(), *types]
+    for launch in launches_of(InPlaceCall(targets.LOAD_BATCH, (), sizes)):
+        emulate(launch, "LoadBatch", "PPPPPqqqqii", fields)
+    np.testing.assert_array_equal(data[..., :3], images[1].astype(to_type))
+    assert not data[..., 3].any()
+    np.testing.assert_array_equal(label, [2, 3])
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])

@@ -6,11 +6,46 @@
 
 using namespace rn;
 
+// Pixels of a thread where three channels become four.
+constexpr int kPixels = 4;
+
+template <class T, int kCount>
+__device__ __forceinline__ bool is_aligned(const T* pointer) {
+  return reinterpret_cast<ulong64>(pointer) % sizeof(Vector<T, kCount>) == 0;
+}
+
+// Four pixels at a time: three vectors in, four out, the fourth channel of each zero.
+template <class From, class To>
+__device__ __forceinline__ void pad_to_four(const From* from, To* to, Index pixels) {
+  typedef Vector<From, 4> In;
+  constexpr int kOut = 16 / sizeof(To), kOuts = 4 * kPixels / kOut;
+  typedef Vector<To, kOut> Out;
+  for (Index i = thread_index(); i < pixels / kPixels; i += thread_count()) {
+    In in[3];
+    Out out[kOuts];
+#pragma unroll
+    for (int j = 0; j < 3; ++j) in[j] = reinterpret_cast<const In*>(from)[3 * i + j];
+#pragma unroll
+    for (int j = 0; j < 4 * kPixels; ++j) {
+      int at = j / 4 * 3 + j % 4;
+      out[j / kOut].value[j % kOut] =
+          j % 4 < 3 ? narrow<To>(widen(in[at / 4].value[at % 4])) : To(0);
+    }
+#pragma unroll
+    for (int j = 0; j < kOuts; ++j) reinterpret_cast<Out*>(to)[kOuts * i + j] = out[j];
+  }
+}
+
 template <class From, class To>
 __device__ __forceinline__ void load(const LoadBatch& op) {
   Index batch = op.batch ? *op.batch : 0, count = op.pixels * op.padded_channels;
   const From* images = static_cast<const From*>(op.images) + batch * op.pixels * op.channels;
   To* data = static_cast<To*>(op.data);
+  for (Index i = thread_index(); i < op.rows; i += thread_count())
+    op.label[i] = op.labels[batch * op.rows + i];
+  bool is_whole = op.pixels % kPixels == 0 && is_aligned<From, 4>(images);
+  if (op.channels == 3 && op.padded_channels == 4 && is_whole)
+    return pad_to_four(images, data, op.pixels);
   bool padded = op.channels != op.padded_channels;
   for (Index i = thread_index(); i < count; i += thread_count()) {
     Index pixel = padded ? i / op.padded_channels : 0, c = i - pixel * op.padded_channels;
@@ -18,8 +53,6 @@ __device__ __forceinline__ void load(const LoadBatch& op) {
     if (!padded || c < op.channels) value = widen(images[padded ? pixel * op.channels + c : i]);
     data[i] = narrow<To>(value);
   }
-  for (Index i = thread_index(); i < op.rows; i += thread_count())
-    op.label[i] = op.labels[batch * op.rows + i];
 }
 
 __device__ __forceinline__ void load_any(const LoadBatch& op) {
