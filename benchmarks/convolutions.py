@@ -1,4 +1,4 @@
-"""Measures the convolutions of a network's train step: cuDNN from our handler against XLA's.
+"""Measures the convolutions of a network's train step as our handler runs them, against XLA's.
 
     python benchmarks/convolutions.py [--net resnet50] [--batch 256] [--only TEXT] [--seconds 90]
                                       [--no-xla] [--no-check] [--json FILE]
@@ -34,7 +34,7 @@ from renaissance.lowering.fused import train_pass
 from renaissance.lowering.fused_nodes import Scene
 from renaissance.lowering.fused_norms import partial_rows
 from renaissance.lowering.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.map_launches import convolution_of
+from renaissance.lowering.map_launches import as_convolution
 from renaissance.lowering.targets import Convolution
 from renaissance.models import by_name
 from renaissance.program.cuda import CudaKernels
@@ -60,7 +60,7 @@ def convolutions_of(net: str, batch: int) -> Counter[Convolution]:
         by_name(net), (224, 224, 3), batch, num_classes=1000, amp=True, lowering="xla"
     )
     calls = train_pass(program.graph, Scene(program.memory, program.backend.recipe)).calls
-    found = Counter(one for call in calls if (one := convolution_of(call)) is not None)
+    found = Counter(as_convolution(call) for call in calls if call.target in TARGETS.values())
     for one in list(found):
         if one.kind == "forward_statistics":
             found[replace(one, kind="forward")] += found[one]

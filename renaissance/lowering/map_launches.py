@@ -27,6 +27,7 @@ from renaissance.lowering.packs import (
 )
 from renaissance.lowering.pointwise_backward_launches import POINTWISE_BACKWARD_PLANS
 from renaissance.lowering.pool_launches import sweep, window
+from renaissance.lowering.stem_launches import is_stem, stem_forward, stem_weight
 from renaissance.lowering.targets import Convolution, Target
 from renaissance.lowering.tiles import ceil_div
 
@@ -169,21 +170,23 @@ _CONVOLUTION_SIZES = ("n", "h", "w", "c", "k", "p", "q", "r", "s", "stride", "pa
 
 def convolution_of(call: InPlaceCall) -> Convolution | None:
     """The convolution that a library runs for this call; None where kernels of ours run it."""
-    kind = _LIBRARY.get(call.target)
-    if kind is None:
-        return None
-    a = call.attributes
+    return None if call.target not in _LIBRARY or is_stem(call) else as_convolution(call)
+
+
+def as_convolution(call: InPlaceCall) -> Convolution:
+    """What a call for a dense or grouped convolution computes, whoever runs it."""
+    kind, a = _LIBRARY[call.target], call.attributes
     sizes = tuple(int(a[name]) for name in _CONVOLUTION_SIZES)
     y_type = a["y_type"] if kind.startswith("forward") else a["type"]
     return Convolution(kind, a["type"], y_type, sizes, a["workspace_bytes"])
 
 
-def launches_behind(call: InPlaceCall, *, summed: bool) -> list[PlannedLaunch]:
-    """The kernels that follow a library's convolution.
+def launches_behind(call: InPlaceCall, *, summed: int) -> list[PlannedLaunch]:
+    """The kernels that follow a convolution.
 
     Args:
-        call: A call with :func:`convolution_of`.
-        summed: Whether the convolution left the sums that statistics are made of.
+        call: A dense or grouped convolution.
+        summed: Rows of sums for the statistics that it left; 0 where it left none.
     """
     if call.target is not targets.CONV_FORWARD_STATISTICS:
         return []
@@ -191,20 +194,32 @@ def launches_behind(call: InPlaceCall, *, summed: bool) -> list[PlannedLaunch]:
     rows = a["n"] * a["p"] * a["q"]
     output = {"rows": rows, "c": a["k"], "type": a["y_type"], "partial_rows": a["partial_rows"]}
     statistics = InPlaceCall(targets.BATCH_NORM_STATISTICS, (), output)
-    return _statistics(statistics, summed=1)[1:] if summed else _statistics(statistics)
+    if not summed:
+        return _statistics(statistics)
+    of_ours = {"summed": 2, "pieces": summed}
+    return _statistics(statistics, **({"summed": 1} if summed == 1 else of_ours))[1:]
 
 
-def _beside_library(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Kernels that a library's convolution may need; which of them do run shows on the device."""
+def _convolution(call: InPlaceCall) -> list[PlannedLaunch]:
+    """Kernels that run a convolution; or may be needed beside a library's, as the device shows."""
+    if is_stem(call):
+        return _stem(call)
     convolution = convolution_of(call)
     packs = convolution is not None and in_pairs(convolution) is not None
-    behind = [k for summed in (False, True) for k in launches_behind(call, summed=summed)]
+    behind = [k for summed in (0, 1) for k in launches_behind(call, summed=summed)]
     return [packing(call), *behind] if packs else behind
 
 
+def _stem(call: InPlaceCall) -> list[PlannedLaunch]:
+    if call.target == targets.CONV_BACKWARD_WEIGHT:
+        return stem_weight(call)
+    product = stem_forward(call)
+    return [product, *launches_behind(call, summed=product.grid[0])]
+
+
 MAP_PLANS: dict[Target, Plan] = {
-    **dict.fromkeys(_LIBRARY, _beside_library),
     targets.POINTWISE_FORWARD: pointwise_launches.pointwise_forward,
+    **dict.fromkeys(_LIBRARY, _convolution),
     targets.DEPTHWISE_CONV_FORWARD: depthwise_launches.depthwise_forward,
     targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,

@@ -101,7 +101,7 @@ class CudaKernels:
         return [plan.launch, *self._behind(call, plan)]
 
     def _behind(self, call: InPlaceCall, plan: ConvolutionPlan) -> list[Launch]:
-        return [self.launch(planned) for planned in launches_behind(call, summed=plan.summed)]
+        return [self.launch(planned) for planned in launches_behind(call, summed=int(plan.summed))]
 
     def convolve(self, convolution: Convolution, where: str) -> ConvolutionPlan:
         """The plan of a convolution by cuDNN.

@@ -141,9 +141,9 @@ def test_a_dense_convolution_on_cuda_is_a_librarys(target: Target, kind: str, y_
     more = {"type": 1, "y_type": 0, "workspace_bytes": 7, "partial_rows": 3}
     call = InPlaceCall(target, (), {**sizes, **more}, "conv7")
     names = ["statistics", "finalise"] if kind == "forward_statistics" else []
-    behind = [launch.kernel.name for launch in launches_behind(call, summed=False)]
+    behind = [launch.kernel.name for launch in launches_behind(call, summed=0)]
     assert behind == [f"batch_norm_{name}_kernel" for name in names]
-    behind = [launch.kernel.name for launch in launches_behind(call, summed=True)]
+    behind = [launch.kernel.name for launch in launches_behind(call, summed=1)]
     assert behind == [f"batch_norm_{name}_kernel" for name in names[1:]]
     found = convolution_of(call)
     assert found == Convolution(kind, 1, y_type, (2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3), 7)

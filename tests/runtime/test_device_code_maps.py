@@ -32,16 +32,16 @@ def constants(x: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": x, "gamma": gamma, "beta": beta, "mean": mean, "inverse_std": inverse_std}
 
 
-def test_statistics_finished_from_sums_that_a_library_left() -> None:
+def test_statistics_finished_from_sums_that_a_convolution_left() -> None:
     (y,) = normals(1, np.float16, (3, 5, 7, 24))
     rows, c = 105, 24
-    flat = y.reshape(rows, c).astype(np.float32)
-    partial = np.stack([flat.sum(0), (flat * flat).sum(0)])
+    flat = y.reshape(3, 35, c).astype(np.float32)
+    partial = np.stack([flat.sum(1), (flat * flat).sum(1)], 1)
     prev = np.zeros(c, np.float32), np.ones(c, np.float32)
     results = [np.full(c, np.nan, np.float32) for _ in range(4)]
     sizes = {**maps.conv_sizes((3, 5, 7, 8), (c, 1, 1, 8), 1, 0), "type": 1, "y_type": 1}
     call = InPlaceCall(targets.CONV_FORWARD_STATISTICS, (), {**sizes, "partial_rows": 3})
-    (finalise,) = launches_behind(call, summed=True)
+    (finalise,) = launches_behind(call, summed=3)
     fields = [None, *prev, *results, partial, rows, c, 3, 0.1, 1e-5, 1]
     emulate(finalise, "BatchNormStatistics", "P" * 8 + "qqqffi", fields)
     given = {**wide({"x": y}), "prev_mean": 0.0, "prev_var": 1.0, "gamma": 1.0, "beta": 0.0}

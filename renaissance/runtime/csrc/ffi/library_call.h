@@ -2,6 +2,7 @@
 //
 // The first of the `launches` is the plan: its key, then 1 where the second launch is the kernel that
 // packs its filters or unpacks their gradient. Further kernels take the statistics of its output.
+// Where kernels of ours run the convolution, the first launch has a grid and no plan is looked up.
 #pragma once
 
 #include "cudnn/execute.h"
@@ -56,6 +57,16 @@ inline std::string enqueue_packed(ConvBackwardData&, int64_t, const Launch&, voi
   return "the gradient of a convolution's input never packs its filters";
 }
 
+// Kernels of ours alone; those behind the first one take statistics, if there is a record for them.
+template <class Operation>
+std::string launch_all(Operation& op, const Launches& launches, void* stream) {
+  std::string problem = launch_kernel(launches[0], &op, stream);
+  void* behind = record_behind(op) ? record_behind(op) : &op;
+  for (size_t i = 1; i < launches.size() && problem.empty(); ++i)
+    problem = launch_kernel(launches[i], behind, stream);
+  return problem;
+}
+
 template <class Operation>
 ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
                         ffi::Dictionary attrs) {
@@ -67,6 +78,10 @@ ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRet
     return ffi::Error::InvalidArgument("the call was lowered without its library's plan");
   size_t count = launches.size();
   Launch plan = launches[0];
+  if (plan.grid_y != 0) {
+    std::string problem = launch_all(operation, launches, stream);
+    return problem.empty() ? ffi::Error::Success() : ffi::Error::Internal(problem);
+  }
   bool packs = plan.grid_x != 0;
   const auto& convolution = convolution_in(operation);
   if (packs && (count < 2 || !convolution.workspace ||

@@ -1,0 +1,224 @@
+"""Launches of convolutions of four channels by kernels of ours: the first layer of a network.
+
+A library pads four channels to eight or more and loses what it pads. Kernels of ours read a row of
+taps as one stretch of memory (``csrc/kernels/stem_conv.cuh``), take the sums of batch statistics on
+the way, and keep the whole gradient of the filters on the chip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from renaissance.lowering import targets
+from renaissance.lowering.in_place import InPlaceCall
+from renaissance.lowering.launches import PlannedLaunch, kernel
+from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
+
+CHANNELS, TILE, UNIT = 4, 16, 32
+"""Channels of the map, windows of a tile, channels of a warp (``stem_conv.cu``)."""
+MOST_FILTER_REGISTERS, MOST_SUM_REGISTERS = 112, 64
+MOST_WARPS = 14
+"""Warps of a block whose threads keep so many sums."""
+SHARED_BYTES = 200 << 10
+"""Shared memory that a block may take; two blocks of a multiprocessor share about as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardShape:
+    """How the forward kernel is cut up.
+
+    Attributes:
+        rows: Rows of the output that a block works on at a time.
+        warps: Warps that share them, for every 32 channels.
+        blocks: Blocks of a multiprocessor.
+    """
+
+    rows: int
+    warps: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightShape:
+    """How the kernel of the filters' gradient is cut up.
+
+    Attributes:
+        rows: Rows of the output that a block works on at a time.
+        channels: Channels of the outputs whose sums a warp keeps.
+        filter_rows: Rows of taps for which it does.
+        parts: Warps among which the tiles of a group are dealt out.
+        stages: Groups in shared memory, all but one of them on their way.
+        blocks: Blocks of a multiprocessor.
+    """
+
+    rows: int
+    channels: int
+    filter_rows: int
+    parts: int
+    stages: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What ``stem_conv.cuh`` derives from a convolution's attributes.
+
+    Attributes:
+        across: Outputs that share a window.
+        step: Columns from a window to the next.
+        columns: Columns of a window.
+        tiles: Tiles of windows in a row of the output.
+        pitch: Columns of a row of the input in shared memory.
+    """
+
+    across: int
+    step: int
+    columns: int
+    tiles: int
+    pitch: int
+
+    @classmethod
+    def of(cls, a: Any) -> Windows:
+        """Of a convolution with these attributes."""
+        across = a["stride"] % 2 + 1
+        step = a["stride"] * across
+        columns = ceil_div(a["s"] + (across - 1) * a["stride"], 4) * 4
+        tiles = ceil_div(a["q"], across * TILE)
+        return cls(across, step, columns, tiles, (tiles * TILE - 1) * step + columns)
+
+    def rows_bytes(self, a: Any, rows: int) -> int:
+        """Shared memory for the rows of the input that so many of the output see."""
+        return ((rows - 1) * a["stride"] + a["r"]) * self.pitch * CHANNELS * 2
+
+
+def is_stem(call: InPlaceCall) -> bool:
+    """Whether kernels of ours run this dense convolution."""
+    a = call.attributes
+    if a["type"] != 1 or (a["c"], a["groups"]) != (CHANNELS, 1) or a["k"] % 8:
+        return False
+    if call.target in (targets.CONV_FORWARD, targets.CONV_FORWARD_STATISTICS):
+        return a["y_type"] == 1 and forward_shape(a) is not None
+    return call.target == targets.CONV_BACKWARD_WEIGHT and weight_shape(a) is not None
+
+
+def _constants(a: Any) -> dict[str, int]:
+    return {name: a[name] for name in ("k", "r", "s", "stride", "pad")}
+
+
+def _groups(a: Any, rows: int) -> int:
+    return int(a["n"]) * ceil_div(a["p"], rows)
+
+
+# -- forward --------------------------------------------------------------------------------------
+
+
+def forward_shape(a: Any) -> ForwardShape | None:
+    """How a forward pass is cut up; None where its filters do not fit a warp's registers.
+
+    Args:
+        a: Attributes of the convolution.
+    """
+    windows, units = Windows.of(a), ceil_div(a["k"], UNIT)
+    filters = windows.across * a["r"] * windows.columns // 4 * 8
+    if filters > MOST_FILTER_REGISTERS or units > 4:
+        return None
+    heavy = filters > MOST_FILTER_REGISTERS // 2
+    shape = ForwardShape(6, max(1, 12 // units), 1) if heavy else ForwardShape(4, 8 // units, 2)
+    fits = _forward_bytes(a, shape) * shape.blocks <= SHARED_BYTES
+    return shape if fits else None
+
+
+def _forward_bytes(a: Any, shape: ForwardShape) -> int:
+    return 2 * Windows.of(a).rows_bytes(a, shape.rows)
+
+
+def forward_blocks(a: Any, shape: ForwardShape) -> int:
+    """Blocks of the forward pass: each leaves a row of partial sums, if there are statistics."""
+    blocks = min(MULTIPROCESSORS * shape.blocks, _groups(a, shape.rows))
+    return min(blocks, a.get("partial_rows", blocks))
+
+
+def stem_forward(call: InPlaceCall, shape: ForwardShape | None = None) -> PlannedLaunch:
+    """The launch of a forward pass; a shape other than the chosen one only to measure it."""
+    a = call.attributes
+    shape = shape or forward_shape(a)
+    assert shape is not None, "is_stem was not asked"
+    constants = {**_constants(a), **asdict(shape)}
+    constants["statistics"] = int(call.target == targets.CONV_FORWARD_STATISTICS)
+    found = kernel("stem_conv.cu", "stem_conv_forward", **constants)
+    threads = ceil_div(a["k"], UNIT) * shape.warps * 32
+    grid = (forward_blocks(a, shape), 1, 1)
+    return PlannedLaunch(found, grid, threads, _forward_bytes(a, shape))
+
+
+# -- gradient of the filters ----------------------------------------------------------------------
+
+
+def weight_shape(a: Any) -> WeightShape | None:
+    """How the gradient of the filters is cut up; None where it does not fit.
+
+    Args:
+        a: Attributes of the convolution.
+    """
+    windows = Windows.of(a)
+    wide = windows.across * a["k"]
+    split = _split_of_sums(wide, a["r"], windows.columns)
+    if split is None:
+        return None
+    jobs = ceil_div(wide, split[0]) * (a["r"] // split[1])
+    if jobs > MOST_WARPS:
+        return None
+    parts = MOST_WARPS // jobs
+    for rows, stages in ((2, 4), (2, 3), (1, 4), (1, 3), (1, 2)):
+        shape = WeightShape(rows, *split, parts, stages, 1)
+        if _weight_bytes(a, shape) <= SHARED_BYTES and weight_blocks(a, shape) > 0:
+            return shape
+    return None
+
+
+def _split_of_sums(wide: int, filter_rows: int, columns: int) -> tuple[int, int] | None:
+    """Channels and rows of taps whose sums a warp can keep: many, so that it loads little."""
+    for rows in (filter_rows, 1):
+        for channels in (64, 32, 16):
+            fits = rows * channels * columns // 8 <= MOST_SUM_REGISTERS
+            if fits and channels < wide + 16:
+                return channels, rows
+    return None
+
+
+def _weight_bytes(a: Any, shape: WeightShape) -> int:
+    windows = Windows.of(a)
+    wide = windows.across * a["k"]
+    channels, pitch = ceil_div(wide, shape.channels) * shape.channels, (wide // 8 | 1) * 8
+    outputs = shape.rows * windows.tiles * TILE * pitch + max(0, channels - pitch)
+    stage = windows.rows_bytes(a, shape.rows) + 2 * ceil_div(outputs, 8) * 8
+    sums = channels * a["r"] * windows.columns * CHANNELS * 4
+    return max(shape.stages * stage, sums if shape.parts > 1 else 0)
+
+
+def weight_blocks(a: Any, shape: WeightShape) -> int:
+    """Blocks of the gradient: as many pieces as the workspace holds."""
+    windows = Windows.of(a)
+    piece = windows.across * a["k"] * a["r"] * windows.columns * CHANNELS * 4
+    blocks = min(MULTIPROCESSORS * shape.blocks, _groups(a, shape.rows))
+    return min(blocks, int(a["workspace_bytes"]) // piece)
+
+
+def stem_weight(call: InPlaceCall, shape: WeightShape | None = None) -> list[PlannedLaunch]:
+    """The launches of the filters' gradient; a shape other than the chosen one only to measure."""
+    a = call.attributes
+    shape = shape or weight_shape(a)
+    assert shape is not None, "is_stem was not asked"
+    pieces = weight_blocks(a, shape)
+    constants = {**_constants(a), **asdict(shape), "pieces": pieces}
+    jobs = ceil_div(Windows.of(a).across * a["k"], shape.channels) * (a["r"] // shape.filter_rows)
+    threads, shared = jobs * shape.parts * 32, _weight_bytes(a, shape)
+    source, name = "stem_conv_weight.cu", "stem_conv_weight"
+    product = kernel(source, name, **constants)
+    finish = kernel(source, f"{name}_finish", **constants)
+    elements = a["k"] * a["r"] * a["s"] * CHANNELS
+    return [
+        PlannedLaunch(product, (pieces, 1, 1), threads, shared),
+        PlannedLaunch(finish, (ceil_div(elements, 32), 1, 1), 1024),
+    ]
