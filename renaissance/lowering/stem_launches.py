@@ -123,8 +123,9 @@ def forward_shape(a: Any) -> ForwardShape | None:
     filters = windows.across * a["r"] * windows.columns // 4 * 8
     if filters > MOST_FILTER_REGISTERS or units > 4:
         return None
-    heavy = filters > MOST_FILTER_REGISTERS // 2
-    shape = ForwardShape(6, max(1, 12 // units), 1) if heavy else ForwardShape(4, 8 // units, 2)
+    warps, blocks = (12, 1) if filters > MOST_FILTER_REGISTERS // 2 else (8, 2)
+    warps = max(1, warps // units)
+    shape = ForwardShape(warps, warps, blocks)  # so all warps have equally many tiles
     fits = _forward_bytes(a, shape) * shape.blocks <= SHARED_BYTES
     return shape if fits else None
 
@@ -170,7 +171,7 @@ def weight_shape(a: Any) -> WeightShape | None:
     if jobs > MOST_WARPS:
         return None
     parts = MOST_WARPS // jobs
-    for rows, stages in ((2, 4), (2, 3), (1, 4), (1, 3), (1, 2)):
+    for rows, stages in ((4, 3), (4, 2), (2, 4), (2, 3), (1, 4), (1, 3), (1, 2)):
         shape = WeightShape(rows, *split, parts, stages, 1)
         if _weight_bytes(a, shape) <= SHARED_BYTES and weight_blocks(a, shape) > 0:
             return shape
