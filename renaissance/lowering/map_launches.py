@@ -13,7 +13,6 @@ from renaissance.lowering import (
     pool_launches,
     targets,
 )
-from renaissance.lowering.conv_pairs import in_pairs, packing
 from renaissance.lowering.depthwise_backward_launches import depthwise_backward
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PLANS, THREADS, Plan, PlannedLaunch, spread
@@ -196,18 +195,14 @@ def launches_behind(call: InPlaceCall, *, summed: int) -> list[PlannedLaunch]:
     statistics = InPlaceCall(targets.BATCH_NORM_STATISTICS, (), output)
     if not summed:
         return _statistics(statistics)
-    of_ours = {"summed": 2, "pieces": summed}
-    return _statistics(statistics, **({"summed": 1} if summed == 1 else of_ours))[1:]
+    return _statistics(statistics, summed=1, pieces=summed)[1:]
 
 
 def _convolution(call: InPlaceCall) -> list[PlannedLaunch]:
     """Kernels that run a convolution; or may be needed beside a library's, as the device shows."""
     if is_stem(call):
         return _stem(call)
-    convolution = convolution_of(call)
-    packs = convolution is not None and in_pairs(convolution) is not None
-    behind = [k for summed in (0, 1) for k in launches_behind(call, summed=summed)]
-    return [packing(call), *behind] if packs else behind
+    return [k for summed in (0, 1) for k in launches_behind(call, summed=summed)]
 
 
 def _stem(call: InPlaceCall) -> list[PlannedLaunch]:

@@ -75,7 +75,6 @@ class Convolution:
         y_type: That of a forward pass's output.
         sizes: n, h, w, c, k, p, q, r, s, stride, pad, groups.
         workspace_bytes: Scratch memory it may take.
-        across: Stride and pad along the width, where they differ from those along the height.
     """
 
     kind: str
@@ -83,22 +82,19 @@ class Convolution:
     y_type: int
     sizes: tuple[int, ...]
     workspace_bytes: int
-    across: tuple[int, int] | None = None
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """The integers that ``csrc/cudnn/graph.h`` reads."""
         kind = CONVOLUTION_KINDS.index(self.kind)
-        across = self.across or self.sizes[9:11]
-        return (kind, self.type, self.y_type, *self.sizes, self.workspace_bytes, *across)
+        return (kind, self.type, self.y_type, *self.sizes, self.workspace_bytes)
 
     def __str__(self) -> str:
         n, h, w, c, k, p, q, r, s, stride, pad, groups = self.sizes
         types = "to".join(dict.fromkeys(("fp32", "fp16")[t] for t in (self.type, self.y_type)))
-        across = f", across stride {self.across[0]} pad {self.across[1]}" if self.across else ""
         return (
             f"{self.kind} {types} {n}x{h}x{w}x{c} to {p}x{q}x{k}, {r}x{s}, stride {stride}, "
-            f"pad {pad}{across}, groups {groups}, workspace {self.workspace_bytes}"
+            f"pad {pad}, groups {groups}, workspace {self.workspace_bytes}"
         )
 
 

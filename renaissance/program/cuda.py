@@ -5,16 +5,13 @@ All of it happens while the program is compiled; a step only enqueues.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import jax
 
 from renaissance.core.errors import NativeError, PlanError, fail
-from renaissance.lowering.conv_pairs import in_pairs, packing
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, launches_of
 from renaissance.lowering.map_launches import convolution_of, launches_behind
@@ -25,8 +22,6 @@ from renaissance.runtime.cudnn import ConvolutionPlan, Convolutions
 from renaissance.runtime.kernels import KernelCompiler, Residency, architecture_of, load
 
 OLDEST_ARCHITECTURE = 80
-PACKS = (1, 0, 0)
-"""The grid of a library's plan whose filters the launch behind it packs."""
 
 
 class CudaKernels:
@@ -82,7 +77,7 @@ class CudaKernels:
             list(compiled), list(built)
 
     def by_library(self, call: InPlaceCall, convolution: Convolution) -> list[Launch]:
-        """The launches of a convolution by cuDNN: on pairs of columns where that helps and works.
+        """The launches of a convolution by cuDNN.
 
         Args:
             call: Whose launches.
@@ -91,17 +86,9 @@ class CudaKernels:
         Raises:
             PlanError: there is no cuDNN, or none of its engines will do.
         """
-        pairs = in_pairs(convolution) if call.operands[3] is not None else None
-        if pairs is not None:
-            with contextlib.suppress(PlanError):  # then as it stands, or there is no cuDNN at all
-                plan = self.convolve(pairs, str(call))
-                packs = replace(plan.launch, grid=PACKS)
-                return [packs, self.launch(packing(call)), *self._behind(call, plan)]
         plan = self.convolve(convolution, str(call))
-        return [plan.launch, *self._behind(call, plan)]
-
-    def _behind(self, call: InPlaceCall, plan: ConvolutionPlan) -> list[Launch]:
-        return [self.launch(planned) for planned in launches_behind(call, summed=int(plan.summed))]
+        behind = launches_behind(call, summed=int(plan.summed))
+        return [plan.launch, *(self.launch(planned) for planned in behind)]
 
     def convolve(self, convolution: Convolution, where: str) -> ConvolutionPlan:
         """The plan of a convolution by cuDNN.

@@ -147,7 +147,7 @@ def test_a_dense_convolution_on_cuda_is_a_librarys(target: Target, kind: str, y_
     assert behind == [f"batch_norm_{name}_kernel" for name in names[1:]]
     found = convolution_of(call)
     assert found == Convolution(kind, 1, y_type, (2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3), 7)
-    assert found.numbers[1:] == (1, y_type, 2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3, 7, 2, 1)
+    assert found.numbers[1:] == (1, y_type, 2, 9, 8, 6, 9, 5, 4, 3, 3, 2, 1, 3, 7)
 
 
 def test_a_convolution_is_named_by_all_its_plan_depends_on() -> None:

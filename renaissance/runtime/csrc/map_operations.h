@@ -45,11 +45,6 @@ struct ConvBackwardWeight {
   int type;
 };
 
-// A strided convolution of four channels may run on pairs of columns, as one of eight: x is that map
-// already, and the filters are packed for it into the begin of the workspace (kernels/conv_pairs.cu),
-// which takes so many bytes of it; their gradient is made there and unpacked.
-constexpr Index kPackedFilterBytes = 1 << 16;
-
 // Depthwise: k = c = groups, filters (c, r, s, 1). The weight's gradient is summed in partial_rows
 // pieces of r s c floats in the workspace; with one piece it needs none.
 struct DepthwiseConvForward {

@@ -27,8 +27,7 @@ void add_tensor(Graph& graph, int type, std::vector<int64_t> dims) {
 Descriptor window(const Convolution& conv) {
   const ConvShape& s = conv.shape;
   Descriptor convolution(kConvolution);
-  std::vector<int64_t> pads{s.pad, conv.pad_across}, ones{1, 1};
-  std::vector<int64_t> strides{s.stride, conv.stride_across};
+  std::vector<int64_t> pads(2, s.pad), strides(2, s.stride), ones(2, 1);
   convolution.set(kConvolutionComputeType, kDataTypeType, kFloat);
   convolution.set(kConvolutionMode, kConvolutionModeType, kCrossCorrelation);
   convolution.set(kConvolutionSpatialDimensions, kInt64Type, int64_t{2});
@@ -102,7 +101,7 @@ Convolution Convolution::read(const int64_t* v) {
   return {static_cast<Kind>(v[0]), small(1), small(2),
           {v[3], v[4], v[5], v[6], v[7], v[8], v[9], small(10), small(11), small(12), small(13),
            small(14)},
-          v[15], v[16], v[17]};
+          v[15]};
 }
 
 Graph make_graph(const Convolution& conv, void* handle) {

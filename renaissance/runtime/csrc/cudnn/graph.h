@@ -14,9 +14,8 @@ struct Convolution {
   int type, y_type;
   ConvShape shape;
   int64_t workspace_bytes;
-  int64_t stride_across, pad_across;  // along the width; the shape's own are along the height
 
-  static constexpr int kNumbers = 18;
+  static constexpr int kNumbers = 16;
   static Convolution read(const int64_t* numbers);
 };
 

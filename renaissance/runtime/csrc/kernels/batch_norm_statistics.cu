@@ -1,10 +1,10 @@
 // Batch statistics in one pass over x, then the little kernel that finishes them.
 // Sums run over distances from a pivot (norm.h), so the variance does not cancel.
 //
-// With RN_SUMMED the sums come from a library's convolution, over y itself, in one row. A variance
-// from them loses about (mean / std)^2 2^-24 of itself; halves far from zero lose more than that
-// when they are rounded, so it is good for them, and floats never take this path. RN_SUMMED 2: they come
-// so from a kernel of ours, in partial_rows rows, or in RN_PIECES of them.
+// With RN_SUMMED the sums come from a convolution, over y itself, in RN_PIECES rows (partial_rows where
+// it is not given). A variance from them loses about (mean / std)^2 2^-24 of itself; halves far from
+// zero lose more than that when they are rounded, so it is good for them, and floats never take this
+// path.
 #include "map.cuh"
 
 #ifndef RN_SUMMED
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     batch_norm_finalise_kernel(const BatchNormStatistics op) {
   int c = blockIdx.x * 32 + threadIdx.x % 32;
   bool inside = c < RN_C;
-  Index pieces = RN_SUMMED == 1 ? 1 : RN_PIECES ? RN_PIECES : op.partial_rows;
+  Index pieces = RN_PIECES ? RN_PIECES : op.partial_rows;
   double sum = column_sum(op.partial, pieces, 2 * RN_C, c, inside);
   double squares = column_sum(op.partial + RN_C, pieces, 2 * RN_C, c, inside);
   if (threadIdx.x >= 32 || !inside) return;
