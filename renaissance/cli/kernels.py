@@ -118,7 +118,7 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
     """Programs, and whether their step is merged into few launches.
 
     An MLP of the contract; one of odd widths with every activation and many classes; a small one
-    for every optimizer; one of maps.
+    for every optimizer; one of maps; the stem of a residual network.
     """
     import renaissance as rn
 
@@ -135,6 +135,7 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
         rn.conv_dw(3, 1, 1), rn.bn(), rn.relu6(), rn.maxpool(3, 2, 1), residual, rn.relu(),
         rn.channel_padding(), rn.conv_dw(3, 2, 1), rn.avgpool(2, 2, 0), rn.gap(), rn.fc(10),
     )  # fmt: skip
+    stem = rn.seq(rn.conv(64, 7, 2, 3), rn.bn(), rn.relu(), rn.gap(), rn.fc(10))
     small = rn.seq(rn.flatten(), rn.fc(16), rn.relu(), rn.fc(10))
     optimizers: list[Any] = [
         rn.SGD(),
@@ -159,6 +160,7 @@ def representative_programs() -> Iterator[tuple[Any, bool]]:
             True,
         )
         yield rn.compile(maps, (16, 16, 3), 32, optimizer=rn.SGD(0.9), **options), True
+        yield rn.compile(stem, (32, 32, 3), 32, optimizer=rn.SGD(0.9), **options), True
         for optimizer in optimizers:
             yield rn.compile(small, (4, 4, 1), 64, optimizer=optimizer, ema=0.9, **options), False
 
