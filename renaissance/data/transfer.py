@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from renaissance.data.buffers import paged
+from renaissance.data import buffers
 from renaissance.data.loader import Batch, Loader
 from renaissance.data.prefetch import Prefetcher
 
@@ -58,6 +58,7 @@ class TransferStation(Generic[Handle]):
         put: Callable[[Batch], Handle],
         wait: Callable[[Handle], object] = lambda handle: None,
         *,
+        pinned: bool = False,
         keep_trace: bool = False,
     ) -> None:
         """Make the slots.
@@ -69,6 +70,8 @@ class TransferStation(Generic[Handle]):
                 device_pipeline is one.
             wait: Returns when the copy has read its slot; ``jax.block_until_ready`` is one. Not
                 needed if ``put`` returns only then.
+            pinned: Lock the slots' pages in memory, so that a CUDA device copies from them by
+                itself; :attr:`pinned` says whether that was possible.
             keep_trace: Record when what happened, in :attr:`trace`.
         """
         self._loader = loader
@@ -77,14 +80,17 @@ class TransferStation(Generic[Handle]):
         self._keep_trace = keep_trace
         self.trace: list[Event] = []
         shape = (loader.batch_size, *loader.image_shape)
-        self._slots: list[Slot[Handle]] = [
-            Slot(
-                name,
-                paged(shape, loader.preparation.dtype),
-                paged((loader.batch_size,), np.dtype(np.int32)),
-                threading.Semaphore(1),
+        places = [
+            (
+                _slot_memory(shape, loader.preparation.dtype, pinned),
+                _slot_memory((loader.batch_size,), np.dtype(np.int32), pinned),
             )
-            for name in "AB"
+            for _ in "AB"
+        ]
+        self.pinned = all(locked for place in places for _, locked in place)
+        self._slots: list[Slot[Handle]] = [
+            Slot(name, images, labels, threading.Semaphore(1))
+            for name, ((images, _), (labels, _)) in zip("AB", places, strict=True)
         ]
 
     def batches(self, epoch: int) -> Iterator[Handle]:
@@ -149,3 +155,7 @@ class TransferStation(Generic[Handle]):
             for event in self.trace
         ]
         Path(path).write_text(json.dumps({"traceEvents": entries}))
+
+
+def _slot_memory(shape: tuple[int, ...], dtype: np.dtype, pinned: bool) -> tuple[np.ndarray, bool]:
+    return buffers.pinned(shape, dtype) if pinned else (buffers.paged(shape, dtype), False)

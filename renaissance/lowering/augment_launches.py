@@ -38,17 +38,24 @@ def result_size(chain: Sequence[int]) -> tuple[int, int]:
     return int(operations[-1][OUT_H]), int(operations[-1][OUT_W])
 
 
-def augment_batch(call: InPlaceCall) -> list[PlannedLaunch]:
+def augment_batch(
+    call: InPlaceCall, threads: int | None = None, pixels: int = PIXELS_OF_A_THREAD
+) -> list[PlannedLaunch]:
     """Launch of ``rn_augment_batch``: a block for a picture, or for a piece of a large one.
 
     A picture that is kept between two warps is needed whole: then it is not cut into pieces.
+
+    Args:
+        call: Whose launch.
+        threads: Of a block; other than the chosen number only to measure it.
+        pixels: That a thread of a piece makes; likewise.
     """
     a = call.attributes
     chain = [int(number) for number in a["chain"]]
     height, width = result_size(chain)
     kept = kept_bytes(chain)
-    threads = 128 if height * width <= 128 * PIXELS_OF_A_THREAD else 256
-    piece = height * width if kept else min(height * width, threads * PIXELS_OF_A_THREAD)
+    threads = threads or (128 if height * width <= 128 * PIXELS_OF_A_THREAD else 256)
+    piece = height * width if kept else min(height * width, threads * pixels)
     constants: dict[str, Any] = {
         "CHAIN": ",".join(map(str, chain)),
         "HEIGHT": height,
@@ -65,4 +72,4 @@ def augment_batch(call: InPlaceCall) -> list[PlannedLaunch]:
     return [PlannedLaunch(kernel, (a["rows"], pieces, 1), threads, 2 * kept)]
 
 
-PLANS[targets.AUGMENT_BATCH] = augment_batch
+PLANS[targets.AUGMENT_BATCH] = lambda call: augment_batch(call)

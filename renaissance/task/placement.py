@@ -1,4 +1,7 @@
-"""Where batches are made: by the host's workers, or on the device from samples that stay there."""
+"""Where batches are made: by the host's workers, or on the device from samples that stay there.
+
+What the host's workers make for a GPU travels there ahead of the steps that use it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from renaissance.core.errors import fail
 from renaissance.data.device_loader import STACK_BYTES, DeviceLoader
 from renaissance.data.loader import Loader
+from renaissance.data.transferred import TransferredLoader
 from renaissance.task.options import TrainingOptions
 from renaissance.task.source import BatchSource
 
@@ -31,8 +35,10 @@ def place(
             samples are encoded.
         ValueError: It is asked for, and the source is not a loader.
     """
-    if options.pipeline == "host" or train is None:
+    if train is None:
         return train, val
+    if options.pipeline == "host":
+        return _sent(train, device), _sent(val, device)
     # The CPU backend runs loops with convolutions far slower than the steps one by one. Pictures
     # that shrink batch by batch cannot come in stacks.
     single = device.platform == "cpu" or options.progressive is not None
@@ -42,7 +48,16 @@ def place(
     if device.platform == "cpu":
         return train, val
     limit = _limit(device)
-    return _moved_if_possible(train, limit, how), _moved_if_possible(val, limit, how)
+    moved = (_moved_if_possible(source, limit, how) for source in (train, val))
+    train, val = (_sent(source, device) for source in moved)
+    return train, val
+
+
+def _sent(source: Any, device: Any) -> Any:
+    """A host's loader whose batches travel to a GPU by themselves; anything else as it is."""
+    if device.platform != "gpu" or not isinstance(source, Loader):
+        return source
+    return TransferredLoader(source, device)
 
 
 def _moved(source: BatchSource, how: dict[str, int]) -> BatchSource:

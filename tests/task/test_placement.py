@@ -9,8 +9,9 @@ from small_data import batches
 
 import renaissance as rn
 from renaissance.core.settings import Settings
-from renaissance.data import Pad, RandomCrop, RandomGrayscale
+from renaissance.data import Loader, Pad, RandomCrop, RandomGrayscale
 from renaissance.data.device_loader import DeviceLoader
+from renaissance.data.transferred import TransferredLoader
 from renaissance.task import CompileInfo
 from renaissance.task.options import TrainingOptions
 from renaissance.task.placement import place
@@ -77,16 +78,26 @@ def test_auto_moves_what_fits_to_a_gpu(limit):
     assert train.stack_sizes == (3,)
 
 
-def test_auto_leaves_the_rest_where_it_is():
+def test_auto_leaves_the_rest_where_it_is_and_sends_it_to_a_gpu():
     gpu, encoded = device("gpu", 10**6), object()
-    assert not isinstance(source("auto", device("cpu"))[0], DeviceLoader)
-    assert not isinstance(source("host", gpu)[0], DeviceLoader)
-    assert not isinstance(source("auto", device("gpu", 1000))[0], DeviceLoader)
-    assert not isinstance(source("auto", gpu, batches(tolerant=True))[0], DeviceLoader)
+    assert isinstance(source("auto", device("cpu"))[0], Loader)
+    assert isinstance(source("host", device("cpu"))[0], Loader)
+    assert isinstance(source("host", gpu)[0], TransferredLoader)
+    assert isinstance(source("host", gpu)[1], TransferredLoader)
+    assert isinstance(source("auto", device("gpu", 1000))[0], TransferredLoader)
+    assert isinstance(source("auto", gpu, batches(tolerant=True))[0], TransferredLoader)
     grey = batches(channels=3, transforms=(RandomGrayscale(),))
-    assert source("auto", gpu, grey)[0] is grey
+    assert source("auto", gpu, grey)[0].host is grey
     assert source("auto", gpu, encoded)[0] is encoded
     assert source("auto", gpu, None)[1] is not None
+
+
+def test_batches_that_travel_ahead_change_no_bit(make_task):
+    results = []
+    for train in (batches(50, **MOVED), TransferredLoader(batches(50, **MOVED))):
+        task = make_task(train=train, files=False, epochs=2).compile(CompileInfo.NONE)
+        results.append(task.run().sha256)
+    assert results[0] == results[1]
 
 
 def test_steps_stay_single_where_loops_are_slow():

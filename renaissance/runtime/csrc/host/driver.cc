@@ -43,6 +43,8 @@ struct Driver {
                 void**, void**);
   int (*clear)(unsigned long long, unsigned char, size_t, void*);
   int (*clusters)(int*, void*, const LaunchConfiguration*);
+  int (*host_register)(void*, size_t, unsigned);
+  int (*host_unregister)(void*);
   int (*error_string)(int, const char**);
   std::string problem;
 };
@@ -73,6 +75,8 @@ Driver open_driver() {
   find(library, "cuLaunchKernel", driver.launch, driver.problem);
   std::string optional;  // asked for only where clusters are launched
   find(library, "cuOccupancyMaxActiveClusters", driver.clusters, optional);
+  find(library, "cuMemHostRegister_v2", driver.host_register, driver.problem);
+  find(library, "cuMemHostUnregister", driver.host_unregister, driver.problem);
   find(library, "cuMemsetD8Async", driver.clear, driver.problem);
   find(library, "cuGetErrorString", driver.error_string, driver.problem);
   return driver;
@@ -120,30 +124,43 @@ std::string check_clusters(void* kernel, const Residency& r, int device) {
          " blocks at once, expected " + std::to_string(r.clusters);
 }
 
-// Loads the kernel into the device's context now, so that no launch has to.
-std::string prepare(void* kernel, const Residency& r, int ordinal) {
+// Runs `work` within a device's context.
+template <class Work>
+std::string within_context(int ordinal, Work work) {
   const Driver& cuda = driver();
   int device = 0, code = cuda.device_get(&device, ordinal);
   if (code) return failure("cuDeviceGet", code);
-  void *context = nullptr, *function = nullptr, *popped = nullptr;
+  void *context = nullptr, *popped = nullptr;
   if ((code = cuda.context_retain(&context, device)))
     return failure("cuDevicePrimaryCtxRetain", code);
   if ((code = cuda.context_push(context))) return failure("cuCtxPushCurrent", code);
-  std::string problem;
-  if ((code = cuda.kernel_function(&function, kernel)))
-    problem = failure("cuKernelGetFunction", code);
-  else if ((code = cuda.kernel_set_attribute(kMaxDynamicSharedBytes, r.shared_bytes, kernel, device)))
-    problem = failure("cuKernelSetAttribute", code);
-  else if (r.cluster > 1)
-    problem = check_clusters(kernel, r, device);
+  std::string problem = work(device);
   cuda.context_pop(&popped);
   return problem;
 }
 
+// Loads the kernel into the device's context now, so that no launch has to.
+std::string prepare(void* kernel, const Residency& r, int ordinal) {
+  return within_context(ordinal, [&](int device) -> std::string {
+    const Driver& cuda = driver();
+    void* function = nullptr;
+    if (int code = cuda.kernel_function(&function, kernel))
+      return failure("cuKernelGetFunction", code);
+    if (int code = cuda.kernel_set_attribute(kMaxDynamicSharedBytes, r.shared_bytes, kernel, device))
+      return failure("cuKernelSetAttribute", code);
+    return r.cluster > 1 ? check_clusters(kernel, r, device) : "";
+  });
+}
+
+std::string open_for_use() {
+  if (!driver().problem.empty()) return driver().problem;
+  const int code = driver().init(0);
+  return code ? failure("cuInit", code) : "";
+}
+
 std::string load(int64_t key, const void* image, const char* name, const Residency& r, int ordinal) {
+  if (std::string problem = open_for_use(); !problem.empty()) return problem;
   const Driver& cuda = driver();
-  if (!cuda.problem.empty()) return cuda.problem;
-  if (int code = cuda.init(0)) return failure("cuInit", code);
   void* kernel = kernel_of(key);
   if (!kernel) {
     void* library = nullptr;
@@ -155,6 +172,31 @@ std::string load(int64_t key, const void* image, const char* name, const Residen
     kernel = kernels.emplace(key, kernel).first->second;
   }
   return prepare(kernel, r, ordinal);
+}
+
+// Page-locks host memory, for every device: copies from it need no staging.
+std::string pin(void* memory, size_t bytes) {
+  constexpr unsigned kPortable = 1;
+  if (std::string problem = open_for_use(); !problem.empty()) return problem;
+  return within_context(0, [&](int) -> std::string {
+    const int code = driver().host_register(memory, bytes, kPortable);
+    return code ? failure("cuMemHostRegister", code) : "";
+  });
+}
+
+std::string unpin(void* memory) {
+  return within_context(0, [&](int) -> std::string {
+    const int code = driver().host_unregister(memory);
+    return code ? failure("cuMemHostUnregister", code) : "";
+  });
+}
+
+// The length of the message, cut to `capacity`.
+int report(const std::string& problem, char* message, int capacity) {
+  if (problem.empty() || capacity <= 0) return 0;
+  std::strncpy(message, problem.c_str(), static_cast<size_t>(capacity) - 1);
+  message[capacity - 1] = '\0';
+  return static_cast<int>(problem.size());
 }
 
 }  // namespace
@@ -183,10 +225,16 @@ std::string clear_memory(void* memory, size_t bytes, void* stream) {
 RN_EXPORT int rn_kernel_load(int64_t key, const void* image, const char* name, int threads,
                              int shared_bytes, int cluster, int clusters, int device,
                              char* message, int capacity) {
-  std::string problem =
-      rn::load(key, image, name, {threads, shared_bytes, cluster, clusters}, device);
-  if (problem.empty() || capacity <= 0) return 0;
-  std::strncpy(message, problem.c_str(), static_cast<size_t>(capacity) - 1);
-  message[capacity - 1] = '\0';
-  return static_cast<int>(problem.size());
+  return rn::report(
+      rn::load(key, image, name, {threads, shared_bytes, cluster, clusters}, device), message,
+      capacity);
+}
+
+// Page-locks host memory that begins on a page, or releases it; messages as above.
+RN_EXPORT int rn_host_pin(void* memory, int64_t bytes, char* message, int capacity) {
+  return rn::report(rn::pin(memory, static_cast<size_t>(bytes)), message, capacity);
+}
+
+RN_EXPORT int rn_host_unpin(void* memory, char* message, int capacity) {
+  return rn::report(rn::unpin(memory), message, capacity);
 }
