@@ -2,9 +2,9 @@
 
 python benchmarks/augment.py [--quick]
 
-Microseconds for all batches of a case, from a loop inside one executable, so that no dispatch is in
-them; the least bytes are every pixel of the samples read and every one of the batches written. The
-kernel's batches are first held against the host's, byte by byte.
+Microseconds for all batches of a case, of several makings inside one executable, so that hardly any
+dispatch is in them. The least bytes are every pixel of the samples read and every one of the batches
+written. The kernel's batches are first held against the host's, byte by byte.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ CASES: list[tuple[str, tuple[int, ...], int, int, int, tuple[Any, ...]]] = [
     ("256 pixels a side", (256, 256, 3), 2_000, 256, 4, (RandomCrop(224), *FLIPS)),
 ]
 """Name, shape of the samples, how many, rows of a batch, its channels, transforms."""
-SHAPES = [(None, 8), (64, 8), (128, 8), (256, 8), (256, 4), (512, 8)]
+SHAPES = [(64, 8), (128, 8), (256, 8), (256, 16), (128, 16)]
 """Threads of a block, pixels of a thread."""
-REPEATS = 10
+REPEATS, QUEUED = 5, 10
 
 
 def pipeline_of(case: tuple[Any, ...]) -> tuple[Any, DevicePipeline]:
@@ -67,21 +67,20 @@ def pipeline_of(case: tuple[Any, ...]) -> tuple[Any, DevicePipeline]:
     return host, DevicePipeline.of(host)
 
 
-def microseconds(make: Callable[[Any, Any, Any], Any], data: Any, ids: Any, loops: int) -> float:
-    """Median time of one making of batches, out of a loop of them with other epochs."""
+def microseconds(make: Callable[[Any, Any, Any], Any], data: Any, ids: Any, count: int) -> float:
+    """Median time of one making of batches, of so many in an executable and ten of those queued."""
 
     def many(data: Any, ids: Any, epoch: Any) -> Any:
-        def body(i: Any, carry: Any) -> Any:
-            return make(data, ids, epoch + i.astype(jnp.uint32))
-
-        return jax.lax.fori_loop(0, loops, body, make(data, ids, epoch))
+        return [make(data, ids, epoch + np.uint32(i)) for i in range(count)]
 
     compiled, times = jax.jit(many), []
     jax.block_until_ready(compiled(data, ids, np.uint32(0)))
-    for repeat in range(REPEATS):
+    for _ in range(REPEATS):
         begin = time.perf_counter()
-        jax.block_until_ready(compiled(data, ids, np.uint32(repeat)))
-        times.append(1e6 * (time.perf_counter() - begin) / (loops + 1))
+        for epoch in range(QUEUED):
+            made = compiled(data, ids, np.uint32(epoch))
+        jax.block_until_ready(made)
+        times.append(1e6 * (time.perf_counter() - begin) / (count * QUEUED))
     return statistics.median(times)
 
 
@@ -101,7 +100,8 @@ def run(case: tuple[Any, ...], quick: bool) -> None:
     name, _, _, rows, _, _ = case
     host, pipeline = pipeline_of(case)
     data, ids = pipeline.place(), jnp.asarray(host.id_batches(3)[0][None], jnp.int32)
-    loops = 1 if quick else max(3, 2_000_000 // (rows * int(np.prod(pipeline.image_shape))))
+    elements = rows * int(np.prod(pipeline.image_shape))
+    count = 2 if quick else max(4, min(40, 4_000_000 // elements))
     kernels = launches_for(jax.local_devices()[0])
     wanted, wanted_labels = next(host.batches(3))
     images, labels = jax.jit(maker(pipeline, kernels))(data, ids, np.uint32(3))
@@ -130,7 +130,7 @@ def run(case: tuple[Any, ...], quick: bool) -> None:
             list(pool.map(kernels.compiler.compile, [launch.kernel for launch in planned]))
     for title, launches in makers.items():
         try:
-            taken = microseconds(maker(pipeline, launches), data, ids, loops)
+            taken = microseconds(maker(pipeline, launches), data, ids, count)
         except NativeError as error:
             print(f"  {title}: {error}")
             continue
@@ -140,7 +140,7 @@ def run(case: tuple[Any, ...], quick: bool) -> None:
         images, labels = pipeline.batch(data, ids.reshape(-1), epoch)
         return images.reshape(*ids.shape, *pipeline.image_shape), labels.reshape(ids.shape)
 
-    taken = microseconds(by_xla, data, ids, min(loops, 20))
+    taken = microseconds(by_xla, data, ids, count)
     print(f"  {'XLA':28} {taken:10.1f} us {nbytes / taken / 1e3:8.1f} GB/s", flush=True)
 
 

@@ -60,7 +60,7 @@ class DeviceLoader:
         self.batch_size = host.batch_size
         self.image_shape = self.pipeline.image_shape
         self.stack_bytes = check_int("stack_bytes", stack_bytes, 0)
-        self._next_order: tuple[int, np.ndarray] | None = None
+        self._next: tuple[int, list[jax.Array]] | None = None
         self._kept: list[DeviceBatch] | None = None
 
     @property
@@ -110,7 +110,7 @@ class DeviceLoader:
             yield from self._kept
             return
         made = []
-        for ids in self._ids(epoch):
+        for ids in self.host.id_batches(epoch):
             made.append(self._rows(ids, epoch).prepared())
             yield made[-1]
             if not self._repeats:
@@ -130,10 +130,12 @@ class DeviceLoader:
 
     def rows(self, epoch: int) -> Iterator[Rows]:
         """The stacks of an epoch before they are made, for a train step that makes them."""
-        for ids in self._grouped(epoch):
+        ready = self._next
+        groups = ready[1] if ready is not None and ready[0] == epoch else self._grouped(epoch)
+        for ids in groups:
             yield self._rows(ids, epoch)
-        # whoever took the last stack has the device at work: the next order costs nothing now
-        self._next_order = (epoch + 1, self.host.order(epoch + 1))
+        # whoever took the last rows has the device at work: those of the next cost nothing now
+        self._next = (epoch + 1, [jnp.asarray(ids, jnp.int32) for ids in self._grouped(epoch + 1)])
 
     def blank(self, steps: int, size: int) -> Rows:
         """So many batches of the first sample alone, to compile with.
@@ -164,17 +166,12 @@ class DeviceLoader:
         fits = pixels * self.preparation.dtype.itemsize <= self.stack_bytes
         return fits and not self.host.shuffle and not self.pipeline.draws
 
-    def _rows(self, ids: np.ndarray, epoch: int) -> Rows:
+    def _rows(self, ids: np.ndarray | jax.Array, epoch: int) -> Rows:
         return Rows(self.pipeline, self._data, jnp.asarray(ids, jnp.int32), epoch)
 
     def _grouped(self, epoch: int) -> Iterator[np.ndarray]:
         """The sample ids of every stack."""
-        ids = iter(self._ids(epoch))
+        ids = iter(self.host.id_batches(epoch))
         for size in self.stack_sizes:
             group = list(islice(ids, size))
             yield np.stack(group) if size > 1 else group[0]
-
-    def _ids(self, epoch: int) -> list[np.ndarray]:
-        if self._next_order is None or self._next_order[0] != epoch:
-            return self.host.id_batches(epoch)
-        return self.host.cut(self._next_order[1])

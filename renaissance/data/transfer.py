@@ -50,6 +50,8 @@ class TransferStation(Generic[Handle]):
 
     A thread fills the slots in turn. A slot is filled again only after the copy from it has been
     started by the consumer *and* has been waited for, so no copy reads a batch half overwritten.
+    The copy of a batch is started before the batch ahead of it is given out: a device that frees
+    and takes memory in the order of its work would else copy only after the steps in flight.
     """
 
     def __init__(
@@ -105,17 +107,26 @@ class TransferStation(Generic[Handle]):
         stop = threading.Event()
         filled = Prefetcher(self._fill(epoch, stop), 1)
         try:
+            sent = None
             for number, (slot, count) in enumerate(filled):
                 begin = time.perf_counter()
-                slot.handle = self._put((slot.images[:count], slot.labels[:count]))
+                handle = self._put((slot.images[:count], slot.labels[:count]))
+                slot.handle = handle
                 slot.copied.release()
                 self._note("put", slot, number, begin)
-                begin = time.perf_counter()
-                yield slot.handle
-                self._note("use", slot, number, begin)
+                if sent is not None:
+                    yield from self._use(*sent)
+                sent = (slot, number, handle)
+            if sent is not None:
+                yield from self._use(*sent)
         finally:
             stop.set()
             filled.close()
+
+    def _use(self, slot: Slot[Handle], number: int, handle: Handle) -> Iterator[Handle]:
+        begin = time.perf_counter()
+        yield handle
+        self._note("use", slot, number, begin)
 
     def _fill(self, epoch: int, stop: threading.Event) -> Iterator[tuple[Slot[Handle], int]]:
         ids = self._loader.id_batches(epoch)
