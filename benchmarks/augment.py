@@ -2,9 +2,9 @@
 
 python benchmarks/augment.py [--quick]
 
-Microseconds for all batches of a case, of several makings inside one executable, so that hardly any
-dispatch is in them. The least bytes are every pixel of the samples read and every one of the batches
-written. The kernel's batches are first held against the host's, byte by byte.
+Microseconds for all batches of a case, of several makings inside one executable, so that hardly
+any dispatch is in them. The least bytes are every pixel of the samples read and every one of the
+batches written. The kernel's batches are first held against the host's, byte by byte.
 """
 
 from __future__ import annotations
