@@ -24,6 +24,7 @@ from renaissance.lowering import targets
 from renaissance.lowering.call_order import is_read_later, overlap, writes
 from renaissance.lowering.depthwise_backward_launches import pieces_of
 from renaissance.lowering.in_place import InPlaceCall, Location, Operand
+from renaissance.lowering.pointwise_backward_launches import NORM
 
 Calls = list[InPlaceCall]
 
@@ -32,6 +33,8 @@ _DY, _GATE, _ARGMAX, _X, _SHORTCUT, _DX, _DGAMMA, _DBETA = 0, 1, 2, 3, 8, 13, 14
 _DSHORTCUT, _PARTIAL, _ADDEND, _MASK = 16, 19, 20, 21
 _NORM = slice(4, 8)
 _APPLY_SHORTCUT, _APPLY_Y = 5, 10
+_NORM_AT = {targets.BATCH_NORM_BACKWARD: 0, targets.POINTWISE_BACKWARD_DATA: NORM}
+"""Where the operands of a norm's backward begin in the calls that hold one."""
 _NO_NORM: tuple[Operand, ...] = (None,) * 4
 
 _ACTIVATIONS = frozenset((0, 1, 2))
@@ -97,18 +100,30 @@ def _fits(data: InPlaceCall, weight: InPlaceCall) -> bool:
 
 def _is_plain_norm(call: InPlaceCall) -> bool:
     """Whether a call is a norm's backward, with nothing but an activation behind the norm."""
-    if call.target != targets.BATCH_NORM_BACKWARD or call.attributes["type"] != 1:
+    if call.target not in _NORM_AT or call.attributes["type"] != 1:
         return False
     more = (_GATE, _ARGMAX, *range(_SHORTCUT, _DX), *range(_DSHORTCUT, _PARTIAL), _ADDEND, _MASK)
-    is_bare = all(call.operands[i] is None for i in more)
-    wanted = all(call.operands[i] is not None for i in (_DY, _DX, _DGAMMA, _DBETA, _PARTIAL))
+    operands = _norm_operands(call)
+    is_bare = all(operands[i] is None for i in more)
+    wanted = all(operands[i] is not None for i in (_DY, _DX, _DGAMMA, _DBETA, _PARTIAL))
     return is_bare and wanted and call.attributes["activation"] in _ACTIVATIONS
+
+
+def _norm_operands(call: InPlaceCall) -> tuple[Operand, ...]:
+    """Those of a norm's backward, which may be part of another call."""
+    return call.operands[_NORM_AT.get(call.target, 0) :]
+
+
+def _slope_of(norm: InPlaceCall) -> int:
+    """The activation whose slope the gradient a norm reads has yet to be multiplied with."""
+    is_masked = norm.target == targets.POINTWISE_BACKWARD_DATA
+    return 0 if is_masked else int(norm.attributes["activation"])
 
 
 def _is_behind(calls: Sequence[InPlaceCall], index: int, data: InPlaceCall) -> bool:
     """Whether the call before the two makes the gradient they read, and only for them."""
     norm, dy = calls[index - 2], data.operands[0]
-    if not _is_plain_norm(norm) or norm.operands[_DX] != dy:
+    if not _is_plain_norm(norm) or _norm_operands(norm)[_DX] != dy:
         return False
     return isinstance(dy, Location) and not is_read_later(calls, index, dy)
 
@@ -119,7 +134,9 @@ def _is_before(
     """Whether the call behind the two alone reads the gradient they make, and is the backward of
     the norm that made the convolution's input."""
     norm, dx, x = calls[index + 1], data.operands[2], weight.operands[0]
-    if not _is_plain_norm(norm) or norm.operands[_DY] != dx:
+    if norm.target != targets.BATCH_NORM_BACKWARD or not _is_plain_norm(norm):
+        return False
+    if norm.operands[_DY] != dx:
         return False
     if not isinstance(dx, Location) or is_read_later(calls, index + 1, dx):
         return False
@@ -154,13 +171,12 @@ def _joined(site: Site) -> tuple[InPlaceCall, InPlaceCall | None, InPlaceCall | 
     a["partial_rows"] = min([*rows, _rows_in(sums, 2 * a["c"])] if before else rows)
     if a["partial_rows"] < 1:
         return None
-    a["y_activation"] = behind.attributes["activation"] if behind else 0
-    a["x_activation"] = before.attributes["activation"] if before else 0
-    made = (
-        (behind.operands[_DY], behind.operands[_X], *behind.operands[_NORM],
-         behind.operands[_DGAMMA], behind.operands[_DBETA])
-        if behind else (site.data.operands[0], None, *_NO_NORM, None, None)
-    )  # fmt: skip
+    a["y_activation"] = _slope_of(behind) if behind else 0
+    a["x_activation"] = _slope_of(before) if before else 0
+    made: tuple[Operand, ...] = (site.data.operands[0], None, *_NO_NORM, None, None)
+    if behind:
+        given = _norm_operands(behind)
+        made = (given[_DY], given[_X], *given[_NORM], given[_DGAMMA], given[_DBETA])
     read = (
         (before.operands[_X], *before.operands[_NORM])
         if before else (site.weight.operands[0], *_NO_NORM)
@@ -176,7 +192,7 @@ def _joined(site: Site) -> tuple[InPlaceCall, InPlaceCall | None, InPlaceCall | 
 
 def _sums_of(norm: InPlaceCall) -> InPlaceCall:
     """A norm's backward without the gradient of its input."""
-    return _with(norm, {_DX: None})
+    return _with(norm, {_NORM_AT[norm.target] + _DX: None})
 
 
 def _rest_of(norm: InPlaceCall, pieces: int) -> InPlaceCall:

@@ -38,9 +38,9 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = read_labels_in_their_slot(result)
     result = update_in_one_pass(scene, result)
     result = drop_clears(scene, result)
+    result = fuse_pointwise_backward(result)
     result = fuse_depthwise_backward(result)
-    result = fuse_pointwise(fuse_depthwise(result))
-    result = fuse_pointwise_backward(leave_out_unread(result))
+    result = leave_out_unread(fuse_pointwise(fuse_depthwise(result)))
     return merge_ends(result)
 
 

@@ -171,19 +171,20 @@ def pointwise_backward_data(call: InPlaceCall) -> list[PlannedLaunch]:
     constants |= {"blocks": shape.blocks, "shared_bytes": shared}
     product = kernel("pointwise_backward.cu", "pointwise_backward_data", **constants)
     grid = (ceil_div(a["c"], shape.columns), a["partial_rows"], 1)
-    return [PlannedLaunch(product, grid, shape.threads, shared), *_rest(a, shortcut)]
+    return [PlannedLaunch(product, grid, shape.threads, shared), *_rest(call, shortcut)]
 
 
-def _rest(a: Mapping[str, Any], shortcut: int) -> list[PlannedLaunch]:
+def _rest(call: InPlaceCall, shortcut: int) -> list[PlannedLaunch]:
     """The norm's other passes: dz lies in dshortcut where it is wanted there, else in dy."""
+    a = call.attributes
     constants = {"half": 1, "c": a["c"], "width": 8, "tile": 1, "activation": 0, "pooled": 0}
     constants |= {"gated": 0, "shortcut": shortcut, "addend": 0, "stash": int(shortcut == 1)}
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
     finalise = (ceil_div(a["c"], 32), 1, 1)
-    return [
-        launch(source, f"{stem}_finalise", finalise, 1024, **constants),
-        launch(source, f"{stem}_apply", walk_grid(a, a["rows"]), 256, **constants),
-    ]
+    ends = launch(source, f"{stem}_finalise", finalise, 1024, **constants)
+    if call.operands[DX] is None and call.operands[DSHORTCUT] is None:
+        return [ends]
+    return [ends, launch(source, f"{stem}_apply", walk_grid(a, a["rows"]), 256, **constants)]
 
 
 POINTWISE_BACKWARD_PLANS = {targets.POINTWISE_BACKWARD_DATA: pointwise_backward_data}

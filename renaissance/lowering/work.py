@@ -116,7 +116,9 @@ def _second_pass(call: InPlaceCall) -> int:
 
 def _pointwise_backward(call: InPlaceCall) -> int:
     """dz is written once, and read by the norm's second pass with x and a normalised shortcut."""
-    product, x, shortcut, dshortcut = (call.operands[NORM + i] for i in (0, 3, 8, 16))
+    product, x, shortcut, dx, dshortcut = (call.operands[NORM + i] for i in (0, 3, 8, 13, 16))
+    if dx is None and dshortcut is None:
+        return 0
     read = (x, shortcut, dshortcut if product is None else product)
     return sum(place.nbytes for place in read if isinstance(place, Location))
 

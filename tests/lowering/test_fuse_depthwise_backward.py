@@ -99,6 +99,20 @@ def test_what_is_left_of_the_norms_runs_one_pass_each() -> None:
     ]
 
 
+def test_a_norm_joins_whose_first_pass_has_joined_a_pointwise_convolution() -> None:
+    calls = step()
+    dy, w = place("dy of the next", 61), place("w of the next", 62)
+    sizes = {**calls[2].attributes, "k": 8}
+    operands = (dy, w, *calls[2].operands)
+    calls[2] = InPlaceCall(targets.POINTWISE_BACKWARD_DATA, operands, sizes, "norm")
+    behind, both, _ = fuse_depthwise_backward(calls)[2:]
+    assert behind.target == targets.POINTWISE_BACKWARD_DATA
+    assert (behind.operands[2], behind.operands[15]) == (DZ, None)
+    assert both.operands[:8] == (DZ, Y, *BEHIND, *calls[2].operands[16:18])
+    assert both.attributes["y_activation"] == 0
+    assert len(launches_of(behind)) == 2
+
+
 def joined(calls: list[InPlaceCall]) -> tuple[bool, bool]:
     """Whether the norms behind and before have joined."""
     call = fused(fuse_depthwise_backward(calls))

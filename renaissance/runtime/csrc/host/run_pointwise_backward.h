@@ -12,6 +12,7 @@ inline void run(const PointwiseBackwardData& op) {
   ConvShape shape{1, norm.rows, 1, norm.c, op.k, norm.rows, 1, 1, 1, 1, 0, 1};
   void* product = const_cast<void*>(norm.dy);
   run(ConvBackwardData{op.dy, op.w, product, nullptr, shape, 0, norm.type});
+  if (!norm.dshortcut && !norm.shortcut_norm.mean) norm.dshortcut = product;  // dz takes its place
   run(norm);
 }
 
