@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from renaissance.lowering.depthwise_launches import STRIP_STEPS
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import THREADS, PlannedLaunch
 from renaissance.lowering.packs import launch, tile_of
@@ -27,11 +26,21 @@ class BackwardShape:
     blocks: int = 2
 
 
-SHAPES = {1: BackwardShape(), 2: BackwardShape()}
-"""By stride."""
+STEPS_OF_A_BLOCK = 8
+"""Steps at least that a block takes: its first one only fills its window."""
 
 # Positions of operands of rn_depthwise_conv_backward (csrc/depthwise_backward.h).
 _Y_MEAN, _X_MEAN = 4, 12
+
+
+def shape_of(a: Any) -> BackwardShape:
+    """How the pass is cut up for a convolution of these sizes.
+
+    Four pixels a thread and two blocks; seven and one where rows are sevens and not fours, so that
+    no thread works beyond a row's end.
+    """
+    is_sevens = a["stride"] == 1 and a["w"] % 7 == 0 and a["w"] % 4 != 0
+    return BackwardShape(across=7, blocks=1) if is_sevens else BackwardShape()
 
 
 def pieces_of(a: Any) -> int:
@@ -40,23 +49,24 @@ def pieces_of(a: Any) -> int:
     Args:
         a: The convolution's sizes.
     """
-    shape = SHAPES[a["stride"]]
+    shape = shape_of(a)
     tile, tiles = tile_of(a["c"] // shape.width)
-    strips = a["n"] * ceil_div(a["w"], shape.across) * ceil_div(a["h"] + a["pad"], STRIP_STEPS)
-    return max(1, min(MULTIPROCESSORS * shape.blocks // tiles, ceil_div(strips, THREADS // tile)))
+    groups = ceil_div(a["n"] * ceil_div(a["w"], shape.across), THREADS // tile)
+    steps = groups * ceil_div(a["h"] + a["pad"], a["stride"])
+    return max(1, min(MULTIPROCESSORS * shape.blocks // tiles, steps // STEPS_OF_A_BLOCK))
 
 
 def depthwise_backward(call: InPlaceCall) -> list[PlannedLaunch]:
     """Launches of ``rn_depthwise_conv_backward``: the pass, and the sum of its pieces."""
     a = call.attributes
-    shape = SHAPES[a["stride"]]
+    shape = shape_of(a)
     tile, tiles = tile_of(a["c"] // shape.width)
     whole = a["w"] % shape.across == 0 and a["q"] * a["stride"] >= a["w"]
     constants = {name: a[name] for name in ("c", "r", "s", "stride", "pad")}
     constants |= {name: getattr(shape, name) for name in ("width", "across", "blocks")}
     constants |= {name: a[name] for name in ("y_activation", "x_activation")}
     constants |= {
-        "half": a["type"], "tile": tile, "rows": STRIP_STEPS, "whole": int(whole),
+        "half": a["type"], "tile": tile, "whole": int(whole),
         "y_norm": int(call.operands[_Y_MEAN] is not None),
         "x_norm": int(call.operands[_X_MEAN] is not None),
     }  # fmt: skip

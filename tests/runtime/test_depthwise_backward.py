@@ -136,9 +136,9 @@ def test_natively(shape: tuple[int, ...], normed: bool, y: str | None, x: str | 
 @pytest.mark.parametrize(
     ("shape", "normed", "y", "x"),
     [
-        ((2, 7, 9, 6, 3, 1, 1), False, None, None),
+        ((2, 9, 7, 6, 3, 1, 1), False, None, None),
         ((2, 7, 9, 6, 3, 1, 1), True, "relu6", "relu6"),
-        ((1, 31, 8, 6, 3, 1, 1), True, "relu", None),
+        ((1, 31, 8, 70, 3, 1, 1), True, "relu", None),
         ((3, 8, 7, 6, 3, 2, 1), True, None, "relu6"),
     ],
 )
