@@ -14,9 +14,10 @@ Train the same network on the same batches in several ways, and compare.
   renaissance compare resnet50 --batch 256 --against xla,torch
   renaissance compare mlp --batch 200 --optimizer adamw --against xla-loop,xla,torch
 
-The first name is the one that ratios are against. Names: fused, xla (each also with -loop: many
-steps in one executable), torch, torch-compile, torch-graph. Each runs in a process of its own, on
-the GPU where there is one, else on the CPU. Losses and gradients must agree before times are shown.
+Names: fused, xla (each also with -loop: many steps in one executable), torch, torch-compile,
+torch-graph. On a GPU our fused step comes first unless a fused one is named. Ratios are against the
+first. Each runs in a process of its own, on the GPU where there is one, else on the CPU. Losses and
+gradients must agree before times are shown.
 """
 
 
@@ -42,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare and print; 1 if no contestant could run."""
-    from renaissance.compare import Workload, compare
+    from renaissance.compare import Workload, compare, with_ours
 
     height, width, channels = models.default_input_shape(args.network)
     if args.resolution:
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         repeats=args.repeats,
     )
     names = [name.strip() for name in args.against.split(",") if name.strip()]
-    comparison = compare(workload, list(dict.fromkeys(names)))
+    comparison = compare(workload, with_ours(names))
     print(comparison.table())
     if args.csv:
         comparison.write_csv(args.csv)

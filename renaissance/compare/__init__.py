@@ -5,7 +5,8 @@ that one's memory and compiled code do not touch another's. Agreement is checked
 taken.
 """
 
+from renaissance.compare.contestant import with_ours
 from renaissance.compare.run import Comparison, compare
 from renaissance.compare.workload import Workload
 
-__all__ = ["Comparison", "Workload", "compare"]
+__all__ = ["Comparison", "Workload", "compare", "with_ours"]

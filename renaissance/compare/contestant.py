@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -47,7 +48,8 @@ class Contestant(Protocol):
         ...
 
 
-OURS = ("fused", "fused-loop", "xla", "xla-loop")
+FUSED = ("fused", "fused-loop")
+OURS = (*FUSED, "xla", "xla-loop")
 TORCH = ("torch", "torch-compile", "torch-graph")
 
 
@@ -63,6 +65,27 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in OURS + TORCH:
             fail(ValueError, "contestant", name, known)
+
+
+def with_ours(names: Sequence[str]) -> list[str]:
+    """The names, each once, and on a CUDA device our fused lowering before them.
+
+    On a processor the fused lowering runs plain loops that prove kernels right and compete with
+    nothing; there it only runs where it is named.
+    """
+    fused = [] if any(name in FUSED for name in names) or not has_cuda_device() else ["fused"]
+    return list(dict.fromkeys([*fused, *names]))
+
+
+def has_cuda_device() -> bool:
+    """Whether the driver is there and finds a device; asked without starting jax."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    is_ready = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return bool(is_ready and count.value > 0)
 
 
 def make(name: str, workload: Workload) -> Contestant:

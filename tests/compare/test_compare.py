@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import renaissance as rn
-from renaissance.compare import Workload, compare
+from renaissance.compare import Workload, compare, contestant, with_ours
 from renaissance.compare.run import Comparison, Result, _check_agreement
 
 TINY = Workload(
@@ -37,6 +37,21 @@ def test_contestants_agree_and_are_timed(tmp_path: Path) -> None:
 def test_unknown_contestants_are_refused(names: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare(TINY, names)
+
+
+@pytest.mark.parametrize(
+    ("names", "on_device", "expected"),
+    [
+        (["xla", "torch", "xla"], True, ["fused", "xla", "torch"]),
+        (["xla", "torch"], False, ["xla", "torch"]),
+        (["xla-loop", "fused-loop"], True, ["xla-loop", "fused-loop"]),
+    ],
+)
+def test_on_a_device_our_fused_step_comes_first_unless_it_is_named(
+    names: list[str], on_device: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contestant, "has_cuda_device", lambda: on_device)
+    assert with_ours(names) == expected
 
 
 def test_a_contestant_that_disagrees_gets_no_time(tmp_path: Path) -> None:
