@@ -122,7 +122,7 @@ def pool_cases(n: int) -> Iterator[Case]:
         yield Case(f"norm relu max-pool {place}", forward, sizes, moved, more)
         given = {**shape, "argmax_bytes": 1}
         yield Case(f"max-pool backward {place}", backward, [y, winners, m], moved, given)
-        pieces = partial_rows(n * side * side, c)
+        pieces = partial_rows(n * side * side, c, pooled=True)
         sizes = [y, 0, winners, m, *[v] * 4, 0, 0, 0, 0, 0, m, v, v, 0, 0, 0, pieces * 2 * v, 0, 0]
         more |= {"rows": n * side * side, "partial_rows": pieces}
         moved = 3 * m + 2 * (y + winners)

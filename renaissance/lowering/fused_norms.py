@@ -10,6 +10,7 @@ from renaissance.lowering.fused_nodes import Lowering, Scene
 from renaissance.lowering.fused_operands import NORM, Calls, activation_of, at, rows_of, type_of
 from renaissance.lowering.fused_pools import argmax_bytes, pool_sizes
 from renaissance.lowering.in_place import InPlaceCall
+from renaissance.lowering.packs import RESIDENT_BLOCKS, pack_width, tile_of
 
 PARTIAL_ROWS = 512
 """Rows a plan reserves for the partial sums of a reduction."""
@@ -21,19 +22,26 @@ _SHORTCUT_NORM = tuple(f"shortcut_{role}" for role in NORM)
 _NO_POOL = dict.fromkeys(("n", "h", "w", "p", "q", "kernel", "stride", "pad"), 0)
 
 
-def partial_rows(rows: int, channels: int) -> int:
-    """Partial sums that a reduction over pixels is split into: fewer for a map of many channels."""
-    enough = PARTIAL_SUMS // channels
+def partial_rows(rows: int, channels: int, half: int = 1, *, pooled: bool = False) -> int:
+    """Partial sums that a reduction over pixels is split into: fewer for a map of many channels.
+
+    Args:
+        rows: Pixels of the map.
+        channels: Its channels.
+        half: 1 for fp16, 0 for fp32.
+        pooled: Whether a max-pool lies behind the norm: its blocks' work differs, so there are more
+            of them than run at once. All others begin together and end together.
+    """
+    tiles = tile_of(channels // pack_width(channels, half))[1]
+    enough = PARTIAL_SUMS // channels if pooled else RESIDENT_BLOCKS // tiles
     return max(1, min(PARTIAL_ROWS, enough, -(-rows // ROWS_OF_A_BLOCK)))
 
 
 def statistics(scene: Scene, node: ComputeNode, x: str) -> Calls:
     """Mean and inverse standard deviation of a batch, and what runs on from them."""
     sizes: dict[str, Any] = rows_of(scene, node, x, "mean")
-    sizes |= {
-        "partial_rows": partial_rows(sizes["rows"], sizes["c"]),
-        "type": type_of(scene, node, x),
-    }
+    sizes["type"] = type_of(scene, node, x)
+    sizes["partial_rows"] = partial_rows(sizes["rows"], sizes["c"], sizes["type"])
     constants = {name: float(node.params[name]) for name in ("momentum", "eps")}
     results = ("mean", "inverse_std", "next_mean", "next_var", "partial")
     operands = at(scene, node, x, "prev_mean", "prev_var", *results)
@@ -64,12 +72,11 @@ def _batch_norm_backward(scene: Scene, node: ComputeNode) -> Calls:
     sizes: dict[str, Any] = {**_NO_POOL, **rows_of(scene, node, "x", "gamma"), "argmax_bytes": 0}
     if node.op == "batch_norm_max_pool_backward":
         sizes |= {**pool_sizes(scene, node, "x", "dy"), "argmax_bytes": argmax_bytes(scene, node)}
-    sizes |= {
-        "partial_rows": partial_rows(sizes["rows"], sizes["c"]),
-        "activation": activation_of(node),
-    }
     maps = ("dy", "addend", "x", "y", "z", "shortcut", "dx", "dshortcut")
-    sizes["type"] = type_of(scene, node, *maps)
+    number = type_of(scene, node, *maps)
+    sizes |= {"type": number, "activation": activation_of(node)}
+    pooled = bool(sizes["kernel"])
+    sizes["partial_rows"] = partial_rows(sizes["rows"], sizes["c"], number, pooled=pooled)
     return [InPlaceCall(targets.BATCH_NORM_BACKWARD, operands, sizes, node.layer)]
 
 

@@ -21,6 +21,7 @@ from renaissance.lowering.packs import (
     launch,
     map_constants,
     pack_width,
+    resident_grid,
     tile_of_map,
     walk_grid,
 )
@@ -36,7 +37,7 @@ from renaissance.lowering.tiles import ceil_div
 def _statistics(call: InPlaceCall, **more: int) -> list[PlannedLaunch]:
     a = call.attributes
     tile, tiles = tile_of_map(a)
-    constants = map_constants(a, tile=tile, **more)
+    constants = map_constants(a, tile=tile, ahead=8, **more)
     source = "batch_norm_statistics.cu"
     sums = (a["partial_rows"], tiles, 1)
     return [
@@ -56,7 +57,8 @@ def _apply(call: InPlaceCall) -> list[PlannedLaunch]:
     constants = map_constants(a, activation=a["activation"], shortcut=_shortcut(call, 5, 8))
     constants["z"] = int(call.operands[11] is not None)
     constants["mask"] = int(call.operands[12] is not None)
-    grid = walk_grid(a, a["rows"])
+    constants["ahead"] = 3 if constants["shortcut"] else 4
+    grid = resident_grid(a, a["rows"])
     return [launch("batch_norm_apply.cu", "batch_norm_apply", grid, THREADS, **constants)]
 
 
@@ -78,12 +80,13 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
     constants["addend"] = int(call.operands[_ADDEND] is not None)
     constants["stash"] = stash_of(call)
+    constants["ahead"] = (4, 3, 2)[constants["shortcut"]]
     if pooled:
         constants |= window(a, argmax_bytes=a["argmax_bytes"])
         strips, walk = sweep(a)
         constants |= strips
     else:
-        walk = walk_grid(a, a["rows"])
+        walk = resident_grid(a, a["rows"])
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
     finalise = (ceil_div(a["c"], 32), 1, 1)
     sums = launch(source, f"{stem}_sums", (a["partial_rows"], tiles, 1), THREADS, **constants)

@@ -12,6 +12,9 @@ from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 WALK_BLOCKS = MULTIPROCESSORS * 8
 """Blocks of an element-wise pass: all threads a device can hold."""
+RESIDENT_BLOCKS = MULTIPROCESSORS * 2
+"""Blocks of a norm's pass: all run at once (``kResident`` in ``map.cuh``), so that no second wave of
+them begins, alone and from the first pixel again, when the first is through."""
 TILE_COLUMNS = 32
 """Packs side by side in a block of a reduction, at most."""
 
@@ -46,6 +49,12 @@ def walk_grid(a: Any, rows: int) -> tuple[int, int, int]:
     """A grid for an element-wise pass over so many pixels."""
     columns = a["c"] // pack_width(a["c"], a["type"])
     return spread(rows * columns, 1, WALK_BLOCKS)
+
+
+def resident_grid(a: Any, rows: int) -> tuple[int, int, int]:
+    """A grid for a norm's pass over so many pixels."""
+    columns = a["c"] // pack_width(a["c"], a["type"])
+    return spread(rows * columns, 1, RESIDENT_BLOCKS)
 
 
 def tile_of_map(a: Any) -> tuple[int, int]:

@@ -7,17 +7,27 @@ using namespace rn;
 
 static_assert(!RN_MASK || kWidth == 8, "a mask has a byte for eight channels");
 
-extern "C" __global__ void __launch_bounds__(256) batch_norm_apply_kernel(const BatchNormApply op) {
-  Walk walk;
+// What a thread does with its pixels.
+struct Apply {
+  const BatchNormApply& op;
+  int column;
   PackNorm norm, other;
-  if (walk.row >= op.rows) return;
-  norm.read(op.norm, walk.column);
-  if (RN_SHORTCUT == 2) other.read(op.shortcut_norm, walk.column);
-#pragma unroll 2
-  for (Index row = op.rows - 1 - walk.row; row >= 0; row -= walk.step) {
+  Pack x_ahead[RN_AHEAD], shortcut_ahead[RN_AHEAD];
+
+  __device__ __forceinline__ Apply(const BatchNormApply& op, int column) : op(op), column(column) {
+    norm.read(op.norm, column);
+    if (RN_SHORTCUT == 2) other.read(op.shortcut_norm, column);
+  }
+
+  __device__ __forceinline__ void fetch(int k, Index row) {
+    x_ahead[k] = rn::fetch(op.x, row, column);
+    if (RN_SHORTCUT) shortcut_ahead[k] = rn::fetch(op.shortcut, row, column);
+  }
+
+  __device__ __forceinline__ void use(int k, Index row) {
     Floats x, shortcut;
-    load(x, op.x, row, walk.column);
-    if (RN_SHORTCUT) load(shortcut, op.shortcut, row, walk.column);
+    unpack(x, x_ahead[k]);
+    if (RN_SHORTCUT) unpack(shortcut, shortcut_ahead[k]);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       float z = norm(x[j], j);
@@ -25,10 +35,18 @@ extern "C" __global__ void __launch_bounds__(256) batch_norm_apply_kernel(const 
       if (RN_SHORTCUT == 2) z += other(shortcut[j], j);
       x[j] = rounded<Element>(z);
     }
-    if (RN_Z) store(op.z, row, walk.column, x);
-    if (RN_MASK) store_mask(op.mask, RN_ACTIVATION, row, walk.column, x);
+    if (RN_Z) store(op.z, row, column, x);
+    if (RN_MASK) store_mask(op.mask, RN_ACTIVATION, row, column, x);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) x[j] = activate(RN_ACTIVATION, x[j]);
-    store(op.y, row, walk.column, x);
+    store(op.y, row, column, x);
   }
+};
+
+extern "C" __global__ void __launch_bounds__(256, kResident)
+    batch_norm_apply_kernel(const BatchNormApply op) {
+  Walk walk;
+  if (walk.row >= op.rows) return;
+  Apply apply(op, walk.column);
+  in_groups<true>(walk.row, walk.step, op.rows, apply);
 }

@@ -5,8 +5,9 @@
 // where it would read all that dz is made of: 1 in dshortcut, where it is wanted anyway, 2 in dx,
 // which the second pass then overwrites element by element.
 // RN_GATED: 1 the activation's output (or input) is given, 2 the mask that it left; else norm(x) is
-// computed again. RN_POOLED:
-// dy is a max-pool's. RN_SHORTCUT: 0 none, 1 dshortcut = dz, 2 the shortcut was normalised too.
+// computed again. RN_POOLED: dy is a max-pool's. RN_SHORTCUT: 0 none, 1 dshortcut = dz, 2 the shortcut
+// was normalised too. The second pass walks the other way round than the first: the cache still holds
+// what that read last.
 #if RN_POOLED
 #include "window.cuh"
 #else
@@ -17,8 +18,6 @@
 using namespace rn;
 
 constexpr int kSums = RN_SHORTCUT == 2 ? 3 : 2;
-// Two blocks to a multiprocessor at least: a pool's pass would take more registers than it gains by.
-constexpr int kBlocks = RN_POOLED ? 2 : 1;
 constexpr bool kRecomputes = RN_ACTIVATION != 0 && !RN_GATED;
 static_assert(RN_GATED != 2 || kWidth == 8, "a mask has a byte for eight channels");
 
@@ -26,42 +25,77 @@ __device__ __forceinline__ void* stash(const BatchNormBackward& op) {
   return RN_STASH == 1 ? op.dshortcut : op.dx;
 }
 
+// What tells the slope of the activation for a pack, where it is not computed again.
+struct Gate {
+  Pack pack;
+  uint bits;
+
+  __device__ __forceinline__ void fetch(const BatchNormBackward& op, Index row, int column) {
+    if (RN_GATED == 2) bits = static_cast<const unsigned char*>(op.mask)[row * kColumns + column];
+    if (RN_GATED == 1 && RN_ACTIVATION) pack = rn::fetch(op.gate, row, column);
+  }
+};
+
 struct Gradient {
   PackNorm norm;
 
-  // dz of a pack from the gradient behind the activation.
   __device__ __forceinline__ void mask(const BatchNormBackward& op, Index row, int column, Floats& dz,
                                        const Floats& x) const {
+    Gate found;
+    found.fetch(op, row, column);
+    mask(found, dz, x);
+  }
+
+  // dz of a pack from the gradient behind the activation.
+  __device__ __forceinline__ void mask(const Gate& found, Floats& dz, const Floats& x) const {
     Floats gate;
-    uint bits = 0;
-    if (RN_GATED == 2) bits = static_cast<const unsigned char*>(op.mask)[row * kColumns + column];
-    if (RN_GATED == 1 && RN_ACTIVATION) load(gate, op.gate, row, column);
+    if (RN_GATED == 1 && RN_ACTIVATION) unpack(gate, found.pack);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j)
       if (RN_GATED == 2)
-        dz[j] = bits >> j & 1 ? dz[j] : 0.0f * dz[j];
+        dz[j] = found.bits >> j & 1 ? dz[j] : 0.0f * dz[j];
       else if (RN_GATED && RN_ACTIVATION)
         dz[j] *= activation_slope(RN_ACTIVATION, gate[j]);
       else if (RN_ACTIVATION)
         dz[j] = masked(dz[j], norm(x[j], j));
   }
 
+#if RN_POOLED
   // dz of a pack, and x beside it.
   __device__ __forceinline__ void read(const BatchNormBackward& op, Index row, int column,
                                        Floats& dz, Floats& x) const {
     load(x, op.x, row, column);
-#if RN_POOLED
     gather_winners(dz, op.dy, op.argmax, op.pool, pixel_of(row, op.pool.h, op.pool.w), column);
-#else
-    load(dz, op.dy, row, column);
+    mask(op, row, column, dz, x);
+  }
 #endif
+};
+
+// What a pass reads of a pixel, as it lies in memory; where kStashed, dz as the first pass left it.
+template <bool kStashed>
+struct Pixel {
+  Pack x, dy, addend, shortcut;
+  Gate gate;
+
+  __device__ __forceinline__ void fetch(const BatchNormBackward& op, Index row, int column) {
+    x = rn::fetch(op.x, row, column);
+    dy = rn::fetch(kStashed ? stash(op) : op.dy, row, column);
+    if (RN_ADDEND && !kStashed) addend = rn::fetch(op.addend, row, column);
+    if (!kStashed) gate.fetch(op, row, column);
+    if (RN_SHORTCUT == 2) shortcut = rn::fetch(op.shortcut, row, column);
+  }
+
+  __device__ __forceinline__ void unpack(const Gradient& gradient, Floats& dz, Floats& x) const {
+    rn::unpack(x, this->x);
+    rn::unpack(dz, dy);
+    if (kStashed) return;
     if (RN_ADDEND) {
       Floats other;
-      load(other, op.addend, row, column);
+      rn::unpack(other, addend);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j] + other[j]);
     }
-    mask(op, row, column, dz, x);
+    gradient.mask(gate, dz, x);
   }
 };
 
@@ -82,18 +116,36 @@ struct Sums {
     if (RN_SHORTCUT == 2) constants(center, op.shortcut_norm.mean, column);
   }
 
-  __device__ __forceinline__ void add(Index row, const Floats& dz, const Floats& x) {
-    Floats shortcut;
-    if (RN_SHORTCUT == 2) load(shortcut, op.shortcut, row, column);
+  __device__ __forceinline__ void add(const Floats& dz, const Floats& x) {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       sum[j] += dz[j];
       product[j] += dz[j] * (x[j] - gradient.norm.mean[j]);
-      if (RN_SHORTCUT == 2) other[j] += dz[j] * (shortcut[j] - center[j]);
     }
   }
 
-#if RN_POOLED && RN_SWEEPS
+#if !RN_POOLED
+  Pixel<false> ahead[RN_AHEAD];
+
+  __device__ __forceinline__ void fetch(int k, Index row) { ahead[k].fetch(op, row, column); }
+
+  __device__ __forceinline__ void use(int k, Index row) {
+    Floats dz, x;
+    ahead[k].unpack(gradient, dz, x);
+    if (RN_STASH) {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j]);
+      store(stash(op), row, column, dz);
+    }
+    add(dz, x);
+    if (RN_SHORTCUT == 2) {
+      Floats shortcut;
+      unpack(shortcut, ahead[k].shortcut);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) other[j] += dz[j] * (shortcut[j] - center[j]);
+    }
+  }
+#elif RN_SWEEPS
   Pack ahead[kTilePixels];
 
   __device__ __forceinline__ void fetch(int k, Index row, bool inside) {
@@ -105,34 +157,28 @@ struct Sums {
     Floats x;
     unpack(x, ahead[k]);
     gradient.mask(op, row, column, dz, x);
-    add(row, dz, x);
+    add(dz, x);
   }
 #endif
 };
 
-extern "C" __global__ void __launch_bounds__(256, kBlocks)
+extern "C" __global__ void __launch_bounds__(256, kResident)
     batch_norm_backward_sums_kernel(const BatchNormBackward op) {
   Reduction block;
   Sums sums(op, block.column);
   if (block.active) {
     sums.begin();
-    Index step = static_cast<Index>(gridDim.x) * kRowLanes;
-    Index first = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane;
-#if RN_POOLED && RN_SWEEPS
+#if !RN_POOLED
+    in_groups<false>(block.first(), block.step(), op.rows, sums);
+#elif RN_SWEEPS
     MaxOutputs outputs{op.dy, op.argmax};
-    for (Index strip = first; strip < strips_of(op.pool); strip += step)
+    for (Index strip = block.first(); strip < strips_of(op.pool); strip += block.step())
       sweep(outputs, op.pool, strip, block.column, sums);
 #else
-#pragma unroll 2
-    for (Index row = first; row < op.rows; row += step) {
+    for (Index row = block.first(); row < op.rows; row += block.step()) {
       Floats dz, x;
       sums.gradient.read(op, row, block.column, dz, x);
-      if (RN_STASH) {
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j]);
-        store(stash(op), row, block.column, dz);
-      }
-      sums.add(row, dz, x);
+      sums.add(dz, x);
     }
 #endif
   }
@@ -145,18 +191,14 @@ extern "C" __global__ void __launch_bounds__(1024)
     batch_norm_backward_finalise_kernel(const BatchNormBackward op) {
   int c = blockIdx.x * 32 + threadIdx.x % 32;
   bool inside = c < RN_C;
-  Index stride = kSums * RN_C;
-  double sum = column_sum(op.partial, op.partial_rows, stride, c, inside);
-  double product = column_sum(op.partial + RN_C, op.partial_rows, stride, c, inside);
-  double other = 0.0;
-  if (RN_SHORTCUT == 2)
-    other = column_sum(op.partial + 2 * RN_C, op.partial_rows, stride, c, inside);
+  double sums[kSums];
+  column_sums(op.partial, op.partial_rows, c, inside, sums);
   if (threadIdx.x >= 32 || !inside) return;
-  op.dbeta[c] = static_cast<float>(sum);
-  op.dgamma[c] = static_cast<float>(product * op.norm.inverse_std[c]);
+  op.dbeta[c] = static_cast<float>(sums[0]);
+  op.dgamma[c] = static_cast<float>(sums[1] * op.norm.inverse_std[c]);
   if (RN_SHORTCUT != 2) return;
-  op.dshortcut_beta[c] = static_cast<float>(sum);
-  op.dshortcut_gamma[c] = static_cast<float>(other * op.shortcut_norm.inverse_std[c]);
+  op.dshortcut_beta[c] = static_cast<float>(sums[0]);
+  op.dshortcut_gamma[c] = static_cast<float>(sums[kSums - 1] * op.shortcut_norm.inverse_std[c]);
 }
 
 // What a thread of the second pass does with a pixel.
@@ -175,12 +217,6 @@ struct Apply {
   }
 
   __device__ __forceinline__ void write(Index row, const Floats& dz, Floats& x) {
-    if (RN_SHORTCUT == 2 && op.dshortcut) {
-      Floats shortcut;
-      load(shortcut, op.shortcut, row, column);
-      other(shortcut, dz);
-      store(op.dshortcut, row, column, shortcut);
-    }
     if (RN_SHORTCUT == 1 && RN_STASH != 1) store(op.dshortcut, row, column, dz);
     if (op.dx) {
       main(x, dz);
@@ -188,7 +224,23 @@ struct Apply {
     }
   }
 
-#if RN_POOLED && RN_SWEEPS
+#if !RN_POOLED
+  Pixel<RN_STASH != 0> ahead[RN_AHEAD];
+
+  __device__ __forceinline__ void fetch(int k, Index row) { ahead[k].fetch(op, row, column); }
+
+  __device__ __forceinline__ void use(int k, Index row) {
+    Floats dz, x;
+    ahead[k].unpack(gradient, dz, x);
+    if (RN_SHORTCUT == 2 && op.dshortcut) {
+      Floats shortcut;
+      unpack(shortcut, ahead[k].shortcut);
+      other(shortcut, dz);
+      store(op.dshortcut, row, column, shortcut);
+    }
+    write(row, dz, x);
+  }
+#elif RN_SWEEPS
   Pack ahead[kTilePixels];
 
   __device__ __forceinline__ void fetch(int k, Index row, bool inside) {
@@ -205,10 +257,14 @@ struct Apply {
 #endif
 };
 
-extern "C" __global__ void __launch_bounds__(256, kBlocks)
+extern "C" __global__ void __launch_bounds__(256, kResident)
     batch_norm_backward_apply_kernel(const BatchNormBackward op) {
   Walk walk;
-#if RN_POOLED && RN_SWEEPS
+#if !RN_POOLED
+  if (walk.row >= op.rows) return;
+  Apply apply(op, walk.column);
+  in_groups<true>(walk.row, walk.step, op.rows, apply);
+#elif RN_SWEEPS
   if (walk.row >= strips_of(op.pool)) return;
   Apply apply(op, walk.column);
   MaxOutputs outputs{op.dy, op.argmax};
@@ -217,15 +273,9 @@ extern "C" __global__ void __launch_bounds__(256, kBlocks)
 #else
   if (walk.row >= op.rows) return;
   Apply apply(op, walk.column);
-  // from the last row to the first: the cache still holds what the sums read last
   for (Index row = op.rows - 1 - walk.row; row >= 0; row -= walk.step) {
     Floats dz, x;
-    if (RN_STASH) {
-      load(dz, stash(op), row, walk.column);
-      load(x, op.x, row, walk.column);
-    } else {
-      apply.gradient.read(op, row, walk.column, dz, x);
-    }
+    apply.gradient.read(op, row, walk.column, dz, x);
     apply.write(row, dz, x);
   }
 #endif

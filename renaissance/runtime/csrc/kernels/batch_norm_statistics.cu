@@ -22,34 +22,53 @@ __device__ __forceinline__ float pivot(const BatchNormStatistics& op, int c) {
                 widen(x[(op.rows - 1) * RN_C + c]));
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    batch_norm_statistics_kernel(const BatchNormStatistics op) {
-  Reduction block;
+// Sums of a thread over its pixels.
+struct Distances {
+  const BatchNormStatistics& op;
+  int column;
   Floats sum, squares, center;
-  zero(sum), zero(squares);
-  if (block.active) {
+  Pack ahead[RN_AHEAD];
+
+  __device__ __forceinline__ Distances(const BatchNormStatistics& op, int column)
+      : op(op), column(column) {
+    zero(sum), zero(squares);
+  }
+
+  __device__ __forceinline__ void begin() {
     Floats middle, last;
-    load(center, op.x, 0, block.column);
-    load(middle, op.x, (op.rows - 1) / 2, block.column);
-    load(last, op.x, op.rows - 1, block.column);
+    load(center, op.x, 0, column);
+    load(middle, op.x, (op.rows - 1) / 2, column);
+    load(last, op.x, op.rows - 1, column);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) center[j] = median(center[j], middle[j], last[j]);
-    Index step = static_cast<Index>(gridDim.x) * kRowLanes;
-#pragma unroll 4
-    for (Index row = static_cast<Index>(blockIdx.x) * kRowLanes + block.lane; row < op.rows;
-         row += step) {
-      Floats x;
-      load(x, op.x, row, block.column);
+  }
+
+  __device__ __forceinline__ void fetch(int k, Index row) {
+    ahead[k] = rn::fetch(op.x, row, column);
+  }
+
+  __device__ __forceinline__ void use(int k, Index) {
+    Floats x;
+    unpack(x, ahead[k]);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        float distance = x[j] - center[j];
-        sum[j] += distance;
-        squares[j] += distance * distance;
-      }
+    for (int j = 0; j < kWidth; ++j) {
+      float distance = x[j] - center[j];
+      sum[j] += distance;
+      squares[j] += distance * distance;
     }
   }
-  block.write(op.partial, sum, 0, 2);
-  block.write(op.partial, squares, 1, 2);
+};
+
+extern "C" __global__ void __launch_bounds__(256, kResident)
+    batch_norm_statistics_kernel(const BatchNormStatistics op) {
+  Reduction block;
+  Distances distances(op, block.column);
+  if (block.active) {
+    distances.begin();
+    in_groups<false>(block.first(), block.step(), op.rows, distances);
+  }
+  block.write(op.partial, distances.sum, 0, 2);
+  block.write(op.partial, distances.squares, 1, 2);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
@@ -57,15 +76,18 @@ extern "C" __global__ void __launch_bounds__(1024)
   int c = blockIdx.x * 32 + threadIdx.x % 32;
   bool inside = c < RN_C;
   Index pieces = RN_PIECES ? RN_PIECES : op.partial_rows;
-  double sum = column_sum(op.partial, pieces, 2 * RN_C, c, inside);
-  double squares = column_sum(op.partial + RN_C, pieces, 2 * RN_C, c, inside);
+  // read before the barriers, so that these are on their way beside the sums
+  float before = inside && !RN_SUMMED ? pivot(op, c) : 0.0f;
+  float prev_mean = inside ? op.prev_mean[c] : 0.0f, prev_var = inside ? op.prev_var[c] : 0.0f;
+  double sums[2];
+  column_sums(op.partial, pieces, c, inside, sums);
   if (threadIdx.x >= 32 || !inside) return;
   double rows = static_cast<double>(op.rows), m = op.momentum;
-  double offset = sum / rows, var = squares / rows - offset * offset;
+  double offset = sums[0] / rows, var = sums[1] / rows - offset * offset;
   var = var < 0.0 ? 0.0 : var;  // NaN stays
-  double mean = offset + (RN_SUMMED ? 0.0f : pivot(op, c)), unbiased = op.rows > 1 ? var * (rows / (rows - 1.0)) : var;
+  double mean = offset + before, unbiased = op.rows > 1 ? var * (rows / (rows - 1.0)) : var;
   op.mean[c] = static_cast<float>(mean);
   op.inverse_std[c] = static_cast<float>(1.0 / sqrt(var + op.eps));
-  op.next_mean[c] = static_cast<float>((1.0 - m) * op.prev_mean[c] + m * mean);
-  op.next_var[c] = static_cast<float>((1.0 - m) * op.prev_var[c] + m * unbiased);
+  op.next_mean[c] = static_cast<float>((1.0 - m) * prev_mean + m * mean);
+  op.next_var[c] = static_cast<float>((1.0 - m) * prev_var + m * unbiased);
 }

@@ -7,11 +7,20 @@
 #include "device.cuh"
 #include "norm.h"
 
+// Pixels that a thread fetches before it uses the first of them (in_groups).
+#ifndef RN_AHEAD
+#define RN_AHEAD 1
+#endif
+
 namespace rn {
 
 constexpr int kWidth = RN_WIDTH;
 constexpr int kColumns = RN_C / kWidth;
 static_assert(RN_C % kWidth == 0, "packs must not straddle a pixel");
+
+// Blocks of 256 threads to a multiprocessor that a norm's passes are launched with, all at once
+// (lowering/packs.py): each thread keeps the registers for what it fetches ahead.
+constexpr int kResident = 2;
 
 typedef Vector<Element, kWidth> Pack;
 typedef float Floats[kWidth];
@@ -94,6 +103,24 @@ struct Walk {
   }
 };
 
+// Pixels `first`, `first + step`... below `rows`, or as far from the end where kFromEnd: RN_AHEAD of
+// them are fetched before the first is used, so that their bytes are on their way together.
+template <bool kFromEnd, class Body>
+__device__ __forceinline__ void in_groups(Index first, Index step, Index rows, Body& body) {
+  for (Index begin = first; begin < rows; begin += RN_AHEAD * step) {
+#pragma unroll
+    for (int k = 0; k < RN_AHEAD; ++k) {
+      Index row = begin + k * step;
+      if (row < rows) body.fetch(k, kFromEnd ? rows - 1 - row : row);
+    }
+#pragma unroll
+    for (int k = 0; k < RN_AHEAD; ++k) {
+      Index row = begin + k * step;
+      if (row < rows) body.use(k, kFromEnd ? rows - 1 - row : row);
+    }
+  }
+}
+
 // Strips of a map: columns of pixels, or of groups of them, cut into segments of at most RN_ROWS steps.
 // A thread walks down a strip and keeps in registers what its next step needs again.
 struct Strip {
@@ -147,6 +174,14 @@ struct Reduction {
     active = lane < kRowLanes && column < kColumns;
   }
 
+  // The first row of a thread, and how far it is to its next.
+  __device__ __forceinline__ Index first() const {
+    return static_cast<Index>(blockIdx.x) * kRowLanes + lane;
+  }
+  __device__ __forceinline__ Index step() const {
+    return static_cast<Index>(gridDim.x) * kRowLanes;
+  }
+
   // Adds up the lanes in order and writes row blockIdx.x of sums number `which` of `count`.
   __device__ __forceinline__ void write(float* partial, const Floats& sum, int which, int count) {
     __shared__ float lanes[kRowLanes][kTile * kWidth];
@@ -166,6 +201,34 @@ struct Reduction {
   }
 };
 #endif
+
+// Sums of kCount columns of partial sums, RN_C apart, as column_sum makes one; their loads are on their
+// way together, and warp k adds up the lanes of sum k. All are valid in the first warp.
+template <int kCount>
+__device__ __forceinline__ void column_sums(const float* partial, Index rows, Index column,
+                                            bool inside, double (&total)[kCount]) {
+  __shared__ double lanes[kCount][32][33];
+  __shared__ double totals[kCount][32];
+  int x = threadIdx.x % 32, lane = threadIdx.x / 32;
+  double sum[kCount] = {};
+  if (inside)
+#pragma unroll 8
+    for (Index row = lane; row < rows; row += 32)
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sum[k] += partial[(row * kCount + k) * RN_C + column];
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) lanes[k][lane][x] = sum[k];
+  __syncthreads();
+  if (lane < kCount) {
+    double all = 0.0;
+#pragma unroll 8
+    for (int l = 0; l < 32; ++l) all += lanes[lane][l][x];
+    totals[lane][x] = all;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) total[k] = totals[k][x];
+}
 
 // The sum of a column of partial sums: blocks of 32 columns by 32 lanes; valid in lane 0.
 // partial holds `rows` rows of `stride` floats.
