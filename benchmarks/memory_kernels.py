@@ -74,6 +74,7 @@ def norm_cases(n: int, side: int, c: int) -> Iterator[Case]:
     """Batch norm's passes over a map."""
     rows = n * side * side
     m, v, pieces = rows * c * 2, c * 4, partial_rows(rows, c)
+    bits = m // 16
     place = f"{c}x{side}x{side}"
     base = {"rows": rows, "c": c, "type": HALF}
     norm, none = [v] * 4, [0] * 4
@@ -85,20 +86,23 @@ def norm_cases(n: int, side: int, c: int) -> Iterator[Case]:
     relu = {**base, "activation": RELU}
     apply, backward = targets.BATCH_NORM_APPLY, targets.BATCH_NORM_BACKWARD
     yield Case(f"apply relu {place}", apply, [m, *norm, 0, *none, m, 0, 0], 2 * m, relu)
-    yield Case(f"apply add relu {place}", apply, [m, *norm, m, *none, m, 0, 0], 3 * m, relu)
-    two = [m, *norm, m, *norm, m, 0, 0]
-    yield Case(f"apply two norms add relu {place}", apply, two, 3 * m, relu)
+    yield Case(
+        f"apply add relu {place}", apply, [m, *norm, m, *none, m, 0, bits], 3 * m + bits, relu
+    )
+    two = [m, *norm, m, *norm, m, 0, bits]
+    yield Case(f"apply two norms add relu {place}", apply, two, 3 * m + bits, relu)
     pool = dict.fromkeys(("n", "h", "w", "p", "q", "kernel", "stride", "pad", "argmax_bytes"), 0)
     relu |= {**pool, "partial_rows": pieces}
     head = [m, 0, 0, m, *norm]
     sizes = [*head, 0, *none, m, v, v, 0, 0, 0, partial, 0, 0]
     yield Case(f"backward relu {place}", backward, sizes, 5 * m, relu)
-    sizes = [m, m, 0, m, *norm, 0, *none, m, v, v, m, 0, 0, partial, 0, 0]
-    yield Case(f"backward add relu {place}", backward, sizes, 7 * m, relu)
-    sizes = [*sizes[:-2], m, 0]
-    yield Case(f"backward two readers add relu {place}", backward, sizes, 8 * m, relu)
-    sizes = [m, m, 0, m, *norm, m, *norm, m, v, v, m, v, v, partial, 0, 0]
-    yield Case(f"backward two norms relu {place}", backward, sizes, 10 * m, relu)
+    sizes = [*head, 0, *none, m, v, v, m, 0, 0, partial, 0, bits]
+    yield Case(f"backward add relu {place}", backward, sizes, 6 * m + bits, relu)
+    sizes = [*sizes[:-2], m, bits]
+    yield Case(f"backward two readers add relu {place}", backward, sizes, 7 * m + bits, relu)
+    sizes = [*head, m, *norm, m, v, v, m, v, v, partial, 0, bits]
+    moved = 8 * m + 2 * bits
+    yield Case(f"backward two norms relu {place}", backward, sizes, moved, relu)
     affine = {**base, "activation": RELU}
     yield Case(f"affine relu {place}", targets.AFFINE_FORWARD, [m, v, v, 0, m], 2 * m, affine)
     add = {"count": rows * c, "type": HALF, "activation": 0}

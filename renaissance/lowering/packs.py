@@ -13,8 +13,8 @@ from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 WALK_BLOCKS = MULTIPROCESSORS * 8
 """Blocks of an element-wise pass: all threads a device can hold."""
 RESIDENT_BLOCKS = MULTIPROCESSORS * 2
-"""Blocks of a norm's pass: all run at once (``kResident`` in ``map.cuh``), so that no second wave of
-them begins, alone and from the first pixel again, when the first is through."""
+"""Blocks of a norm's pass: all run at once (``kResident`` in ``map.cuh``), so that no second wave
+of them begins, alone and from the first pixel again, when the first is through."""
 TILE_COLUMNS = 32
 """Packs side by side in a block of a reduction, at most."""
 
