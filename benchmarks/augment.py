@@ -2,9 +2,9 @@
 
 python benchmarks/augment.py [--quick]
 
-Microseconds for all batches of a case, of several makings inside one executable, so that hardly
-any dispatch is in them. The least bytes are every pixel of the samples read and every one of the
-batches written. The kernel's batches are first held against the host's, byte by byte.
+Microseconds for all batches of a case, from a loop inside one executable, so that no dispatch is in
+them; the least bytes are every pixel of the samples read and every one of the batches written. The
+kernel's batches are first held against the host's, byte by byte.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ CASES: list[tuple[str, tuple[int, ...], int, int, int, tuple[Any, ...]]] = [
     ("256 pixels a side", (256, 256, 3), 2_000, 256, 4, (RandomCrop(224), *FLIPS)),
 ]
 """Name, shape of the samples, how many, rows of a batch, its channels, transforms."""
-SHAPES = [(64, 8), (128, 8), (256, 8), (256, 16), (128, 16)]
+SHAPES = [(None, 8), (64, 8), (128, 8), (256, 8), (256, 4), (512, 8)]
 """Threads of a block, pixels of a thread."""
-REPEATS, QUEUED = 5, 10
+REPEATS = 10
 
 
 def pipeline_of(case: tuple[Any, ...]) -> tuple[Any, DevicePipeline]:
@@ -67,20 +67,21 @@ def pipeline_of(case: tuple[Any, ...]) -> tuple[Any, DevicePipeline]:
     return host, DevicePipeline.of(host)
 
 
-def microseconds(make: Callable[[Any, Any, Any], Any], data: Any, ids: Any, count: int) -> float:
-    """Median time of one making of batches, of so many in an executable and ten of those queued."""
+def microseconds(make: Callable[[Any, Any, Any], Any], data: Any, ids: Any, loops: int) -> float:
+    """Median time of one making of batches, out of a loop of them with other epochs."""
 
     def many(data: Any, ids: Any, epoch: Any) -> Any:
-        return [make(data, ids, epoch + np.uint32(i)) for i in range(count)]
+        def body(i: Any, carry: Any) -> Any:
+            return make(data, ids, epoch + i.astype(jnp.uint32))
+
+        return jax.lax.fori_loop(0, loops, body, make(data, ids, epoch))
 
     compiled, times = jax.jit(many), []
     jax.block_until_ready(compiled(data, ids, np.uint32(0)))
-    for _ in range(REPEATS):
+    for repeat in range(REPEATS):
         begin = time.perf_counter()
-        for epoch in range(QUEUED):
-            made = compiled(data, ids, np.uint32(epoch))
-        jax.block_until_ready(made)
-        times.append(1e6 * (time.perf_counter() - begin) / (count * QUEUED))
+        jax.block_until_ready(compiled(data, ids, np.uint32(repeat)))
+        times.append(1e6 * (time.perf_counter() - begin) / (loops + 1))
     return statistics.median(times)
 
 
@@ -100,8 +101,7 @@ def run(case: tuple[Any, ...], quick: bool) -> None:
     name, _, _, rows, _, _ = case
     host, pipeline = pipeline_of(case)
     data, ids = pipeline.place(), jnp.asarray(host.id_batches(3)[0][None], jnp.int32)
-    elements = rows * int(np.prod(pipeline.image_shape))
-    count = 2 if quick else max(4, min(40, 4_000_000 // elements))
+    loops = 1 if quick else max(3, 2_000_000 // (rows * int(np.prod(pipeline.image_shape))))
     kernels = launches_for(jax.local_devices()[0])
     wanted, wanted_labels = next(host.batches(3))
     images, labels = jax.jit(maker(pipeline, kernels))(data, ids, np.uint32(3))
@@ -130,7 +130,7 @@ def run(case: tuple[Any, ...], quick: bool) -> None:
             list(pool.map(kernels.compiler.compile, [launch.kernel for launch in planned]))
     for title, launches in makers.items():
         try:
-            taken = microseconds(maker(pipeline, launches), data, ids, count)
+            taken = microseconds(maker(pipeline, launches), data, ids, loops)
         except NativeError as error:
             print(f"  {title}: {error}")
             continue
@@ -140,7 +140,7 @@ def run(case: tuple[Any, ...], quick: bool) -> None:
         images, labels = pipeline.batch(data, ids.reshape(-1), epoch)
         return images.reshape(*ids.shape, *pipeline.image_shape), labels.reshape(ids.shape)
 
-    taken = microseconds(by_xla, data, ids, count)
+    taken = microseconds(by_xla, data, ids, min(loops, 20))
     print(f"  {'XLA':28} {taken:10.1f} us {nbytes / taken / 1e3:8.1f} GB/s", flush=True)
 
 

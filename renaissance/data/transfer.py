@@ -50,8 +50,8 @@ class TransferStation(Generic[Handle]):
 
     A thread fills the slots in turn. A slot is filled again only after the copy from it has been
     started by the consumer *and* has been waited for, so no copy reads a batch half overwritten.
-    The copy of a batch is started before the batch ahead of it is given out: a device that frees
-    and takes memory in the order of its work would else copy only after the steps in flight.
+    The copy of a batch is started before the batch ahead of it is given out: one that is started
+    behind the steps in flight is not hidden by them (``benchmarks/notes_data.md``).
     """
 
     def __init__(

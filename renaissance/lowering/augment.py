@@ -17,10 +17,13 @@ import numpy as np
 
 from renaissance.core.errors import PlanError, fail
 from renaissance.lowering import ffi, targets
-from renaissance.lowering.augment_launches import MOST_STAGED_BYTES, staged_bytes
+from renaissance.lowering.augment_launches import kept_bytes
 from renaissance.lowering.fused_nodes import BATCH
 from renaissance.lowering.in_place import Argument, InPlaceCall, PlanLaunches
 from renaissance.lowering.targets import Target
+
+MOST_KEPT_BYTES = 48 * 1024
+"""Of a picture between two warps; two of them fit the shared memory of every device."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Augmentation:
 
     @property
     def fits(self) -> bool:
-        """Whether the kernel can hold what one warp reads of another."""
-        return staged_bytes(self.chain)[0] <= MOST_STAGED_BYTES
+        """Whether the kernel can hold what it keeps between two warps."""
+        return kept_bytes(self.chain) <= MOST_KEPT_BYTES
 
 
 class Drafts(NamedTuple):

@@ -12,12 +12,10 @@ from renaissance.lowering.targets import Kernel
 from renaissance.lowering.tiles import ceil_div
 
 HEAD, FIELDS = 4, 16
-KIND, IN_H, IN_W, OUT_H, OUT_W = 0, 6, 7, 8, 9
+KIND, OUT_H, OUT_W = 0, 8, 9
 ROTATE, SCALE = 5, 6
 """As ``csrc/data/kinds.h`` lays a chain out."""
 PIXELS_OF_A_THREAD = 8
-MOST_STAGED_BYTES = 48 * 1024
-"""Of a picture that a warp reads; two of them fit the shared memory of every device."""
 
 
 def operations_of(chain: Sequence[int]) -> list[Sequence[int]]:
@@ -25,16 +23,11 @@ def operations_of(chain: Sequence[int]) -> list[Sequence[int]]:
     return [chain[at : at + FIELDS] for at in range(HEAD, len(chain), FIELDS)]
 
 
-def staged_bytes(chain: Sequence[int]) -> tuple[int, int]:
-    """The largest picture that is staged for a warp, and how many are, two at most.
-
-    The samples themselves are read where they lie if they are too large for it. What a warp reads
-    of another one must be staged, however large.
-    """
+def kept_bytes(chain: Sequence[int]) -> int:
+    """The largest picture between two warps; 0 where there are not two."""
     warps = [op for op in operations_of(chain) if op[KIND] in (ROTATE, SCALE)]
-    sizes = [int((op[IN_H] + 2) * (op[IN_W] + 2) * chain[2]) for op in warps]
-    staged = [size for i, size in enumerate(sizes) if i or size <= MOST_STAGED_BYTES]
-    return ceil_div(max(staged, default=0), 16) * 16, min(len(staged), 2)
+    most = max((op[OUT_H] * op[OUT_W] * chain[2] for op in warps[:-1]), default=0)
+    return ceil_div(int(most), 16) * 16
 
 
 def result_size(chain: Sequence[int]) -> tuple[int, int]:
@@ -50,7 +43,7 @@ def augment_batch(
 ) -> list[PlannedLaunch]:
     """Launch of ``rn_augment_batch``: a block for a picture, or for a piece of a large one.
 
-    Where pictures are staged, all of one is needed: then it is not cut into pieces.
+    A picture that is kept between two warps is needed whole: then it is not cut into pieces.
 
     Args:
         call: Whose launch.
@@ -60,9 +53,9 @@ def augment_batch(
     a = call.attributes
     chain = [int(number) for number in a["chain"]]
     height, width = result_size(chain)
-    staged, places = staged_bytes(chain)
-    threads = threads or (128 if height * width <= 128 * PIXELS_OF_A_THREAD else 256)
-    piece = height * width if staged else min(height * width, threads * pixels)
+    kept = kept_bytes(chain)
+    threads = threads or _threads(height * width, kept)
+    piece = height * width if kept else min(height * width, threads * pixels)
     constants: dict[str, Any] = {
         "CHAIN": ",".join(map(str, chain)),
         "HEIGHT": height,
@@ -75,7 +68,15 @@ def augment_batch(
     macros = tuple(sorted((f"RN_{name}", value) for name, value in constants.items()))
     kernel = Kernel("augment_batch.cu", "augment_batch_kernel", macros)
     pieces = ceil_div(height * width, piece)
-    return [PlannedLaunch(kernel, (a["rows"], pieces, 1), threads, staged * places)]
+    # two pictures in turn, where a warp reads the one before
+    return [PlannedLaunch(kernel, (a["rows"], pieces, 1), threads, 2 * kept)]
+
+
+def _threads(pixels: int, kept: int) -> int:
+    """Threads of a block, as measured where no large picture is kept (benchmarks/notes_data.md)."""
+    if pixels <= 128 * PIXELS_OF_A_THREAD:
+        return 128
+    return 256 if kept else 64
 
 
 PLANS[targets.AUGMENT_BATCH] = lambda call: augment_batch(call)

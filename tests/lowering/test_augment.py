@@ -11,7 +11,7 @@ import pytest
 
 from renaissance.core.errors import PlanError
 from renaissance.lowering.augment import Augmentation, make_batches, make_in_slot
-from renaissance.lowering.augment_launches import staged_bytes
+from renaissance.lowering.augment_launches import kept_bytes
 from renaissance.runtime import library
 from tests.lowering.augment import CASES, EPOCHS, drafts_of, expected, host_loader
 
@@ -46,17 +46,15 @@ def test_an_id_out_of_range_takes_the_nearest_sample() -> None:
         np.testing.assert_array_equal(wrong, right)
 
 
-def test_what_one_warp_reads_of_another_must_fit() -> None:
-    def staged(chain: str, side: int) -> tuple[int, int]:
+def test_what_is_kept_between_warps_must_fit() -> None:
+    def kept(chain: str, side: int) -> int:
         augmentation, _ = drafts_of(host_loader(chain, (side, side, 3), 3, np.float16), 0)
-        found = staged_bytes(augmentation.chain)
-        assert augmentation.fits is (found[0] <= 48 * 1024)
-        return found
+        assert augmentation.fits is (kept_bytes(augmentation.chain) <= 48 * 1024)
+        return kept_bytes(augmentation.chain)
 
-    assert staged("cifar", 224) == staged("one warp", 224) == (0, 0)
-    assert staged("one warp", 32) == (34 * 34 * 3 // 16 * 16 + 16, 1)
-    assert staged("all", 32) == (40 * 40 * 3, 2)
-    assert staged("two warps", 224)[0] > 48 * 1024
+    assert kept("one warp", 224) == kept("cifar", 224) == 0
+    assert kept("all", 32) == 38 * 38 * 3 // 16 * 16 + 16
+    assert kept("all", 224) > 48 * 1024
 
 
 def test_a_step_that_loads_no_batch_is_refused() -> None:

@@ -112,7 +112,7 @@ def test_two_chains_of_transforms_are_two_executables() -> None:
 def test_a_chain_that_the_kernel_cannot_hold_is_made_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(augment, "MOST_STAGED_BYTES", 16)
+    monkeypatch.setattr(augment, "MOST_KEPT_BYTES", 16)
     train = source((RandomRotation(9), RandomScale(0.9, 1.1)), side=5, channels=1)
     compiled = program(train)
     check(compiled, train, 0)

@@ -1,11 +1,9 @@
 // A chain of geometric transforms on the device, its operations known to the compiler.
 //
 // A picture after some operations is a function of a position: padding, crops and flips only say where
-// to read in the picture before. A warp (rotation, scaling) reads four pixels around a position: what it
-// reads is computed once for all pixels and staged in shared memory, with a border of a pixel, so that no
-// tap needs a look at its bounds; and as a warp's pixels are bytes, rounded once, what another warp reads
-// must be staged. Only the samples themselves may be too large for it, and are then read where they lie.
-// All arithmetic is that of data/geometry.cc, in integers.
+// to read in the picture before. Only a warp (rotation, scaling) whose result another warp reads is
+// computed once for all pixels and kept in shared memory, as its pixels are bytes that are rounded
+// once. All arithmetic is that of data/geometry.cc, in integers.
 //
 // Constants: RN_CHAIN, the chain as data/kinds.h lays it out.
 #pragma once
@@ -31,35 +29,25 @@ constexpr bool is_warp(int operation) {
   return field(operation, kFieldKind) == kRotate || field(operation, kFieldKind) == kScale;
 }
 
-constexpr bool follows_warp(int operation) {
-  for (int i = 0; i < operation; ++i)
-    if (is_warp(i)) return true;
+// Whether an operation's result is kept: a warp with another one behind it.
+constexpr bool is_kept(int operation) {
+  if (!is_warp(operation)) return false;
+  for (int later = operation + 1; later < kOperations; ++later)
+    if (is_warp(later)) return true;
   return false;
 }
 
-constexpr int kMostStaged = 48 * 1024;  // as renaissance/lowering/augment_launches.py
-
-constexpr int bytes_to_stage(int operation) {
-  return (field(operation, kFieldInH) + 2) * (field(operation, kFieldInW) + 2) * kChannels;
-}
-
-// Whether an operation reads a staged picture.
-constexpr bool is_staged(int operation) {
-  return is_warp(operation) &&
-         (follows_warp(operation) || bytes_to_stage(operation) <= kMostStaged);
-}
-
-// Staged pictures lie in two places in turn.
-constexpr int place_of_staged(int operation) {
+// Kept pictures lie in two places in turn.
+constexpr int place_of_kept(int operation) {
   int before = 0;
-  for (int i = 0; i < operation; ++i) before += is_staged(i);
+  for (int i = 0; i < operation; ++i) before += is_kept(i);
   return before % 2;
 }
 
-constexpr int staged_bytes() {
+constexpr int kept_bytes() {
   int most = 0;
   for (int i = 0; i < kOperations; ++i) {
-    int bytes = is_staged(i) ? bytes_to_stage(i) : 0;
+    int bytes = is_kept(i) ? field(i, kFieldOutH) * field(i, kFieldOutW) * kChannels : 0;
     most = bytes > most ? bytes : most;
   }
   return (most + 15) / 16 * 16;
@@ -90,11 +78,11 @@ struct Pixel {
   int value[kChannels];
 };
 
-// One sample: where its picture lies, what it drew, and the staged pictures.
+// One sample: where its picture lies, what it drew, and the kept pictures.
 struct Sample {
   const unsigned char* picture;
   const Drawn* drawn;
-  unsigned char* staged;
+  unsigned char* kept;
 };
 
 // floor(u n) for u = (word >> 8) / 2^24, exact for n < 2^19.
@@ -193,28 +181,12 @@ __device__ __forceinline__ Pixel read(const Sample& sample, int y, int x);
 template <int kOp>
 __device__ __forceinline__ Pixel made(const Sample& sample, int y, int x);
 
-// A tap of a warp whose picture is not staged; `fill` is around it.
+// A tap of a warp: the picture before it, with `fill` around.
 template <int kOp>
 __device__ __forceinline__ Pixel tap(const Sample& sample, int y, int x) {
   bool inside = static_cast<uint>(y) < static_cast<uint>(field(kOp, kFieldInH)) &&
                 static_cast<uint>(x) < static_cast<uint>(field(kOp, kFieldInW));
   return inside ? read<kOp>(sample, y, x) : filled(argument(kOp, 0));
-}
-
-// The four taps of a warp, from the upper left one on.
-template <int kOp>
-__device__ __forceinline__ void taps(const Sample& sample, int row, int column, Pixel (&tap_of)[4]) {
-  if constexpr (is_staged(kOp)) {
-    constexpr int pitch = field(kOp, kFieldInW) + 2;
-    const unsigned char* from = sample.staged + place_of_staged(kOp) * staged_bytes();
-    int at = (row + 1) * pitch + column + 1;
-    tap_of[0] = read_bytes(from, at), tap_of[1] = read_bytes(from, at + 1);
-    tap_of[2] = read_bytes(from, at + pitch), tap_of[3] = read_bytes(from, at + pitch + 1);
-  } else {
-    tap_of[0] = tap<kOp>(sample, row, column), tap_of[1] = tap<kOp>(sample, row, column + 1);
-    tap_of[2] = tap<kOp>(sample, row + 1, column);
-    tap_of[3] = tap<kOp>(sample, row + 1, column + 1);
-  }
 }
 
 // Positions in 1/65536 pixel about the centre, weights of 1/256.
@@ -233,12 +205,13 @@ __device__ __forceinline__ Pixel warped(const Sample& sample, int y, int x) {
       static_cast<uint>(row + 1) > static_cast<uint>(h))
     return filled(argument(kOp, 0));
   int fx = (sx >> 8) & 255, fy = (sy >> 8) & 255;
-  Pixel tap_of[4], result;
-  taps<kOp>(sample, row, column, tap_of);
+  Pixel a = tap<kOp>(sample, row, column), b = tap<kOp>(sample, row, column + 1);
+  Pixel c = tap<kOp>(sample, row + 1, column), d = tap<kOp>(sample, row + 1, column + 1);
+  Pixel result;
 #pragma unroll
   for (int k = 0; k < kChannels; ++k) {
-    int upper = (256 - fx) * tap_of[0].value[k] + fx * tap_of[1].value[k];
-    int lower = (256 - fx) * tap_of[2].value[k] + fx * tap_of[3].value[k];
+    int upper = (256 - fx) * a.value[k] + fx * b.value[k];
+    int lower = (256 - fx) * c.value[k] + fx * d.value[k];
     result.value[k] = ((256 - fy) * upper + fy * lower + 32768) >> 16;
   }
   return result;
@@ -272,30 +245,29 @@ template <int kCount>
 __device__ __forceinline__ Pixel read(const Sample& sample, int y, int x) {
   if constexpr (kCount == 0)
     return read_bytes(sample.picture, y * kWidth + x);
+  else if constexpr (is_kept(kCount - 1))
+    return read_bytes(sample.kept + place_of_kept(kCount - 1) * kept_bytes(),
+                      y * field(kCount - 1, kFieldOutW) + x);
   else
     return made<kCount - 1>(sample, y, x);
 }
 
-// Computes what warps read, one after the other.
+// Computes the pictures that are kept, one after the other.
 template <int kOp>
-__device__ __forceinline__ void stage(const Sample& sample) {
+__device__ __forceinline__ void keep(const Sample& sample) {
   if constexpr (kOp < kOperations) {
-    if constexpr (is_staged(kOp)) {
-      constexpr int h = field(kOp, kFieldInH), w = field(kOp, kFieldInW), pitch = w + 2;
-      unsigned char* to = sample.staged + place_of_staged(kOp) * staged_bytes();
-      for (int p = threadIdx.x; p < (h + 2) * pitch; p += blockDim.x) {
-        int y = p / pitch - 1, x = p % pitch - 1;
-        bool inside = static_cast<uint>(y) < static_cast<uint>(h) &&
-                      static_cast<uint>(x) < static_cast<uint>(w);
-        Pixel pixel = filled(argument(kOp, 0));
-        if (inside) pixel = read<kOp>(sample, y, x);
+    if constexpr (is_kept(kOp)) {
+      constexpr int w = field(kOp, kFieldOutW), pixels = field(kOp, kFieldOutH) * w;
+      unsigned char* to = sample.kept + place_of_kept(kOp) * kept_bytes();
+      for (int p = threadIdx.x; p < pixels; p += blockDim.x) {
+        Pixel pixel = made<kOp>(sample, p / w, p % w);
 #pragma unroll
         for (int k = 0; k < kChannels; ++k)
           to[p * kChannels + k] = static_cast<unsigned char>(pixel.value[k]);
       }
       __syncthreads();
     }
-    stage<kOp + 1>(sample);
+    keep<kOp + 1>(sample);
   }
 }
 

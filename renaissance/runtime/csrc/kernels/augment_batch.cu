@@ -8,26 +8,26 @@
 
 using namespace rn;
 
-// Pixels side by side that a thread makes at once and writes as one vector.
-constexpr int lanes() {
-  for (int count = 8; count > 1; count /= 2)
-    if (RN_WIDTH % count == 0 && sizeof(Element) * RN_PADDED * count <= 16) return count;
-  return 1;
-}
-
-constexpr int kLanes = lanes(), kValues = kLanes * RN_PADDED;
-constexpr bool kIsVector = (kValues & (kValues - 1)) == 0 && sizeof(Element) * kValues <= 16;
+constexpr bool kIsVector = (RN_PADDED & (RN_PADDED - 1)) == 0 && sizeof(Element) * RN_PADDED <= 16;
 
 extern __shared__ unsigned char shared[];
 
-__device__ __forceinline__ void put(Element* to, const Element (&values)[kValues]) {
-  constexpr int count = kIsVector ? kValues : 1;
+__device__ __forceinline__ void put(Element* to, const data::Pixel& pixel, bool erased,
+                                    const Element* values) {
+  Element out[RN_PADDED];
 #pragma unroll
-  for (int i = 0; i < kValues; i += count) {
-    Vector<Element, count> part;
+  for (int k = 0; k < RN_PADDED; ++k)
+    out[k] = k < data::kChannels && !erased ? values[k * 256 + pixel.value[k < data::kChannels ? k : 0]]
+                                               : Element(0);
+  if constexpr (kIsVector) {
+    typedef Vector<Element, kIsVector ? RN_PADDED : 1> Whole;
+    Whole whole;
 #pragma unroll
-    for (int k = 0; k < count; ++k) part.value[k] = values[i + k];
-    *reinterpret_cast<Vector<Element, count>*>(to + i) = part;
+    for (int k = 0; k < (kIsVector ? RN_PADDED : 1); ++k) whole.value[k] = out[k];
+    *reinterpret_cast<Whole*>(to) = whole;
+  } else {
+#pragma unroll
+    for (int k = 0; k < RN_PADDED; ++k) to[k] = out[k];
   }
 }
 
@@ -41,32 +41,21 @@ extern "C" __global__ void __launch_bounds__(RN_THREADS)
   data::Sample sample = {op.images + id * bytes, drawn, shared};
   data::draw_all(op, static_cast<uint>(id), drawn);
   __syncthreads();
-  data::stage<0>(sample);
+  data::keep<0>(sample);
   data::Finish left = {false, 0, 0, 0, 0};
   data::finish<0>(drawn, left);
   constexpr int pixels = RN_HEIGHT * RN_WIDTH;
   Element* to = static_cast<Element*>(op.data) + row * Index(pixels) * RN_PADDED;
-  const Element* table = static_cast<const Element*>(op.values);
+  const Element* values = static_cast<const Element*>(op.values);
   int first = blockIdx.y * RN_PIECE, end = first + RN_PIECE < pixels ? first + RN_PIECE : pixels;
-  for (int p = first + threadIdx.x * kLanes; p < end; p += RN_THREADS * kLanes) {
-    int y = p / RN_WIDTH, x0 = p % RN_WIDTH;
-    bool crosses = static_cast<uint>(y - left.top) < static_cast<uint>(left.height);
-    Element values[kValues];
-#pragma unroll
-    for (int lane = 0; lane < kLanes; ++lane) {
-      int x = x0 + lane;
-      bool erased = crosses && static_cast<uint>(x - left.left) < static_cast<uint>(left.width);
-      data::Pixel pixel = data::filled(0);
-      if (!erased)
-        pixel = data::read<data::kOperations>(sample, y, left.flips ? RN_WIDTH - 1 - x : x);
-#pragma unroll
-      for (int k = 0; k < RN_PADDED; ++k)
-        values[lane * RN_PADDED + k] =
-            k < data::kChannels && !erased
-                ? table[k * 256 + pixel.value[k < data::kChannels ? k : 0]]
-                : Element(0);
-    }
-    put(to + Index(p) * RN_PADDED, values);
+  for (int p = first + threadIdx.x; p < end; p += RN_THREADS) {
+    int y = p / RN_WIDTH, x = p % RN_WIDTH;
+    bool erased = static_cast<uint>(y - left.top) < static_cast<uint>(left.height) &&
+                  static_cast<uint>(x - left.left) < static_cast<uint>(left.width);
+    data::Pixel pixel = data::filled(0);
+    if (!erased)
+      pixel = data::read<data::kOperations>(sample, y, left.flips ? RN_WIDTH - 1 - x : x);
+    put(to + Index(p) * RN_PADDED, pixel, erased, values);
   }
   if (threadIdx.x == 0 && blockIdx.y == 0) op.label[row] = op.labels[id];
 }
