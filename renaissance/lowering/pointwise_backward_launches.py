@@ -43,6 +43,8 @@ class PointwiseShape:
         warps_m: Warps along the pixels.
         warps_n: Warps along the channels.
         blocks: Blocks that must fit on a multiprocessor, which bounds registers and memory.
+        groups: Whether warpgroups compute where the device has them; depth 64 then, rows and
+            columns multiples of 64, of a warpgroup 64 pixels and 32, 64 or 128 channels.
     """
 
     rows: int
@@ -52,6 +54,7 @@ class PointwiseShape:
     warps_m: int = 4
     warps_n: int = 2
     blocks: int = 2
+    groups: bool = False
 
     @property
     def threads(self) -> int:
@@ -75,7 +78,8 @@ class PointwiseShape:
 
 
 MEASURED: dict[tuple[int, int], PointwiseShape] = {
-    (256, 64): PointwiseShape(128, 64, 32, 3),
+    (384, 64): PointwiseShape(128, 64, 64, 4, blocks=1),
+    (192, 32): PointwiseShape(256, 32, 64, 3, 8, 2, 1),
 }
 """Shapes that were faster than those by rule, by channels of dy and of the product."""
 
@@ -96,10 +100,14 @@ def shape_of(a: Mapping[str, Any], maps: int, *, bits: bool) -> PointwiseShape |
 def _shapes(k: int, c: int) -> list[PointwiseShape]:
     """Shapes for these channels, the best first.
 
-    Wide tiles read dy less often. Where no two of them fit, three blocks of narrow ones are faster
-    than one of a wide one, whose waiting nothing else would fill.
+    Wide tiles read dy less often. Where no two of them fit, blocks of narrow ones are faster than
+    one of a wide one, whose waiting nothing else would fill.
     """
     found = []
+    if k % 64 == 0 and c % 128 == 0:
+        found.append(PointwiseShape(64, 128, 64, 2, 4, 2, 2, groups=True))
+    if k % 64 == 0 and c % 64 == 0:
+        found.append(PointwiseShape(64, 64, 64, 4, 4, 1, 2, groups=True))
     for most, least, blocks in ((128, 64, 2), (64, 64, 3), (64, 128, 2), (64, 64, 2), (128, 64, 1)):
         columns = columns_of(c, most)
         warps_n = 2 if columns % 32 == 0 else 1
@@ -168,7 +176,7 @@ def pointwise_backward_data(call: InPlaceCall) -> list[PlannedLaunch]:
     constants |= {"mask": mask, "addend": int(addend), "shortcut": shortcut}
     constants |= {"tile_m": shape.rows, "tile_n": shape.columns, "slice": shape.depth}
     constants |= {"stages": shape.stages, "warps_m": shape.warps_m, "warps_n": shape.warps_n}
-    constants |= {"blocks": shape.blocks, "shared_bytes": shared}
+    constants |= {"blocks": shape.blocks, "shared_bytes": shared, "wgmma": int(shape.groups)}
     product = kernel("pointwise_backward.cu", "pointwise_backward_data", **constants)
     grid = (ceil_div(a["c"], shape.columns), a["partial_rows"], 1)
     return [PlannedLaunch(product, grid, shape.threads, shared), *_rest(call, shortcut)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from renaissance.lowering import pointwise_backward_launches as plans
+from renaissance.lowering.pointwise_backward_launches import PointwiseShape
 from renaissance.runtime import library
-from tests.lowering.native import assert_close, relative_error
+from tests.lowering.native import assert_close, on_device, relative_error
 from tests.lowering.pointwise_backward import backward_data, meaning, names_of, operands
 
 if not library.status().custom_calls:
@@ -42,3 +44,25 @@ def test_of_a_plain_norm_the_product_stays() -> None:
     ours = backward_data(given, None, names_of(""))
     product = given["dy"].astype(np.float64) @ given["w"].astype(np.float64)
     assert_close(ours["product"], product, np.float16)
+
+
+@pytest.mark.skipif(not on_device(), reason="only a device has warpgroups")
+@pytest.mark.parametrize(
+    "shape",
+    [
+        PointwiseShape(64, 128, 64, 3, 4, 2, 1, groups=True),
+        PointwiseShape(64, 64, 64, 2, 4, 2, 1, groups=True),
+        PointwiseShape(64, 64, 64, 4, 4, 1, 1, groups=True),
+        PointwiseShape(128, 128, 64, 2, 8, 1, 1, groups=True),
+        PointwiseShape(128, 64, 64, 2, 8, 1, 2, groups=True),
+    ],
+    ids=str,
+)
+def test_products_by_warpgroups(shape: PointwiseShape, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, k, c, variant = 20011, 200, 136, "bits addend shortcut"
+    monkeypatch.setitem(plans.MEASURED, (k, c), shape)
+    given = operands(rows, k, c, variant)
+    ours = backward_data(given, "relu", names_of(variant))
+    theirs = meaning(given, "relu")
+    for name in names_of(variant):
+        assert relative_error(ours[name], theirs[name]) <= 2e-3, name

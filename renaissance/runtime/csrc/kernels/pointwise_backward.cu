@@ -11,20 +11,12 @@
 // shortcut was normalised too.
 #include "map.cuh"
 #include "pointwise_backward.h"
-#include "tile.cuh"
+#include "pointwise_product.cuh"
 
 using namespace rn;
 
-constexpr int kWarpsM = RN_WARPS_M, kWarpsN = RN_WARPS_N, kThreads = 32 * kWarpsM * kWarpsN;
-constexpr int kTileM = RN_TILE_M, kTileN = RN_TILE_N, kSlice = RN_SLICE, kStages = RN_STAGES;
-constexpr int kSlices = (RN_K + kSlice - 1) / kSlice;
-constexpr int kWarpM = kTileM / kWarpsM, kWarpN = kTileN / kWarpsN;
-constexpr int kBlocksM = kWarpM / 16, kBlocksN = kWarpN / 8;
-static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSlice % 16 == 0 && kStages > 1, "tile");
-static_assert(kWidth == 8 && RN_K % 8 == 0, "vectors of 16 bytes");
-
-typedef OperandTile<kTileM, kSlice, true, 8, kThreads> TileA;
-typedef OperandTile<kTileN, kSlices * kSlice, false, 8, kThreads> TileB;
+constexpr int kStages = RN_STAGES;
+static_assert(kStages > 1 && kWidth == 8 && RN_K % 8 == 0, "vectors of 16 bytes");
 
 // The epilogue: a thread keeps to one pack of channels, kLanes pixels side by side.
 constexpr int kPacks = kTileN / kWidth, kLanes = kThreads / kPacks;
@@ -36,11 +28,11 @@ constexpr int kAddend = 1, kGate = kAddend + RN_ADDEND, kShortcut = kGate + (RN_
 constexpr int kMaps = kShortcut + (RN_SHORTCUT == 2);
 
 // Halves in shared memory: w, the stages of dy, the tile's product, packs of maps, words of bits.
-constexpr int kDyAt = TileB::kElements, kProductAt = kDyAt + kStages * TileA::kElements;
-constexpr int kPitch = kTileN + 8, kMapsAt = kProductAt + kTileM * kPitch;
+constexpr int kDyAt = kFilterElements, kProductAt = kDyAt + kStages * kSliceElements;
+constexpr int kMapsAt = kProductAt + kTileM * kPitch;
 constexpr int kBitsAt = kMapsAt + kMaps * kSteps * kThreads * kWidth;
 constexpr int kEnd = kBitsAt + (RN_MASK == 2 ? kSteps * kThreads * 2 : 0);
-static_assert(kEnd * 2 == RN_SHARED_BYTES, "the plan counts otherwise");
+static_assert(kEnd * 2 <= RN_SHARED_BYTES, "the plan counts otherwise");
 static_assert(kTileM * kPitch * 2 >= kThreads * kWidth * 4, "the lanes' sums take the product's place");
 
 // The tiles that a block walks over: every gridDim.y-th one, so that all blocks read neighbours.
@@ -51,56 +43,6 @@ struct Tiles {
     return (blockIdx.y + static_cast<Index>(index) * gridDim.y) * kTileM;
   }
   __device__ __forceinline__ bool has(int index) const { return row(index) < rows; }
-};
-
-struct Product {
-  float sum[kBlocksM][kBlocksN][4];
-  int row_m, row_n;
-
-  __device__ __forceinline__ Product() {
-    int warp = threadIdx.x / 32;
-    row_m = warp / kWarpsN * kWarpM, row_n = warp % kWarpsN * kWarpN;
-  }
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < kBlocksM; ++i)
-#pragma unroll
-      for (int j = 0; j < kBlocksN; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
-  }
-
-  // dy's slice times the rows of w from k0.
-  __device__ __forceinline__ void add(const half_bits* dy, const half_bits* w, int k0) {
-#pragma unroll
-    for (int k = 0; k < kSlice; k += 16) {
-      uint left[kBlocksM][4], right[kBlocksN / 2][4];
-#pragma unroll
-      for (int i = 0; i < kBlocksM; ++i) TileA::left(left[i], dy, row_m + 16 * i, k);
-#pragma unroll
-      for (int j = 0; j < kBlocksN / 2; ++j) TileB::right(right[j], w, row_n + 16 * j, k0 + k);
-#pragma unroll
-      for (int i = 0; i < kBlocksM; ++i)
-#pragma unroll
-        for (int j = 0; j < kBlocksN; ++j)
-          multiply_add(sum[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
-    }
-  }
-
-  // Rounds, and puts the tile where packs of channels can be read.
-  __device__ __forceinline__ void write(half_bits* product) const {
-    int lane = threadIdx.x % 32;
-    half_bits* to = product + (row_m + lane / 4) * kPitch + row_n + lane % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < kBlocksM; ++i)
-#pragma unroll
-      for (int j = 0; j < kBlocksN; ++j)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-          *reinterpret_cast<uint*>(to + (16 * i + 8 * h) * kPitch + 8 * j) =
-              pack_halves(sum[i][j][2 * h], sum[i][j][2 * h + 1]);
-  }
 };
 
 struct Epilogue {
@@ -230,18 +172,17 @@ struct Epilogue {
 
 extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
     pointwise_backward_data_kernel(const PointwiseBackwardData op) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(1024) unsigned char shared[];
   half_bits* halves = reinterpret_cast<half_bits*>(shared);
   const Tiles tiles{op.norm.rows};
-  const Operand dy{static_cast<const half_bits*>(op.dy), static_cast<int>(op.norm.rows), RN_K, RN_K};
-  const Operand w{static_cast<const half_bits*>(op.w), RN_C, RN_K, RN_C};
-  TileB::load(halves, w, blockIdx.x * kTileN, 0);
+  load_filters(halves, static_cast<const half_bits*>(op.w), blockIdx.x * kTileN);
   // Slices are numbered through all tiles; `next` is brought in while `at` is used.
   int next = 0, at = 0;
   auto fetch = [&] {
     if (tiles.has(next / kSlices))
-      TileA::load(halves + kDyAt + next % kStages * TileA::kElements, dy,
-                  static_cast<int>(tiles.row(next / kSlices)), next % kSlices * kSlice);
+      load_slice(halves + kDyAt + next % kStages * kSliceElements,
+                 static_cast<const half_bits*>(op.dy), static_cast<int>(tiles.rows),
+                 static_cast<int>(tiles.row(next / kSlices)), next % kSlices * kSlice);
     ++next;
     commit_copies();
   };
@@ -251,16 +192,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
   commit_copies();
   Product product;
   for (int tile = 0; tiles.has(tile); ++tile) {
-    product.clear();
     for (int slice = 0; slice < kSlices; ++slice) {
       // the first slices were asked for before the maps of this tile
       if (slice < kStages - 1)
         wait_copies<kStages - 1>();
       else
         wait_copies<kStages - 2>();
+      publish();
       __syncthreads();
       fetch();
-      product.add(halves + kDyAt + at++ % kStages * TileA::kElements, halves, slice * kSlice);
+      product.add(halves + kDyAt + at++ % kStages * kSliceElements, halves, slice * kSlice);
     }
     product.write(halves + kProductAt);
     wait_copies<kSlices>();
