@@ -117,20 +117,20 @@ def test_softmax_cross_entropy(n: int, k: int) -> None:
 
 @pytest.mark.parametrize("to_type", [np.float16, np.float32])
 @pytest.mark.parametrize("from_type", [np.float16, np.float32])
-@pytest.mark.parametrize("side", [6, 7])
-def test_loading_a_batch_pads_its_pixels(side: int, from_type: Any, to_type: Any) -> None:
-    """Four pixels at a time, or one by one where they are no multiple of four."""
-    (images,) = randoms(from_type, (3, 2, side, side, 3))
-    labels, pixels = np.arange(6, dtype=np.int32), 2 * side * side
-    data, label = np.full((2, side, side, 4), np.nan, to_type), np.zeros(2, np.int32)
-    sizes = {"pixels": pixels, "channels": 3, "padded_channels": 4, "rows": 2}
+@pytest.mark.parametrize("rows", [2, 1])
+def test_loading_a_batch_pads_its_pixels(rows: int, from_type: Any, to_type: Any) -> None:
+    """Two pixels at a time, or one by one where they are an odd number."""
+    (images,) = randoms(from_type, (3, rows, 37, 37, 3))
+    labels, pixels = np.arange(3 * rows, dtype=np.int32), rows * 37 * 37
+    data, label = np.full((rows, 37, 37, 4), np.nan, to_type), np.zeros(rows, np.int32)
+    sizes = {"pixels": pixels, "channels": 3, "padded_channels": 4, "rows": rows}
     types = [int(t is np.float16) for t in (from_type, to_type)]
     fields = [images, labels, np.array([1], np.int32), data, label, *sizes.values(), *types]
     for launch in launches_of(InPlaceCall(targets.LOAD_BATCH, (), sizes)):
         emulate(launch, "LoadBatch", "PPPPPqqqqii", fields)
     np.testing.assert_array_equal(data[..., :3], images[1].astype(to_type))
     assert not data[..., 3].any()
-    np.testing.assert_array_equal(label, [2, 3])
+    np.testing.assert_array_equal(label, labels[rows : 2 * rows])
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])

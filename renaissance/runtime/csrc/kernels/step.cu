@@ -6,33 +6,41 @@
 
 using namespace rn;
 
-// Pixels of a thread where three channels become four.
-constexpr int kPixels = 4;
-
 template <class T, int kCount>
 __device__ __forceinline__ bool is_aligned(const T* pointer) {
   return reinterpret_cast<ulong64>(pointer) % sizeof(Vector<T, kCount>) == 0;
 }
 
-// Four pixels at a time: three vectors in, four out, the fourth channel of each zero.
+// Three channels become four, the fourth zero: two pixels a thread, so that a warp writes one stretch
+// of memory, 16 bytes a lane in halves; kAhead such pairs are read before the first is written.
 template <class From, class To>
-__device__ __forceinline__ void pad_to_four(const From* from, To* to, Index pixels) {
-  typedef Vector<From, 4> In;
-  constexpr int kOut = 16 / sizeof(To), kOuts = 4 * kPixels / kOut;
+__device__ __forceinline__ void pad_to_four(const From* from, To* to, Index pairs) {
+  constexpr int kAhead = 4, kOut = 16 / sizeof(To), kOuts = 8 / kOut;
+  typedef Vector<From, 2> In;
   typedef Vector<To, kOut> Out;
-  for (Index i = thread_index(); i < pixels / kPixels; i += thread_count()) {
-    In in[3];
-    Out out[kOuts];
+  Index step = thread_count();
+  for (Index first = thread_index(); first < pairs; first += kAhead * step) {
+    In in[kAhead][3];
 #pragma unroll
-    for (int j = 0; j < 3; ++j) in[j] = reinterpret_cast<const In*>(from)[3 * i + j];
+    for (int a = 0; a < kAhead; ++a)
 #pragma unroll
-    for (int j = 0; j < 4 * kPixels; ++j) {
-      int at = j / 4 * 3 + j % 4;
-      out[j / kOut].value[j % kOut] =
-          j % 4 < 3 ? narrow<To>(widen(in[at / 4].value[at % 4])) : To(0);
+      for (int j = 0; j < 3; ++j)
+        if (first + a * step < pairs)
+          in[a][j] = reinterpret_cast<const In*>(from)[3 * (first + a * step) + j];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      Out out[kOuts];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        int at = j / 4 * 3 + j % 4;
+        To value = j % 4 < 3 ? narrow<To>(widen(in[a][at / 2].value[at % 2])) : To(0);
+        out[j / kOut].value[j % kOut] = value;
+      }
+      if (first + a * step >= pairs) break;
+#pragma unroll
+      for (int j = 0; j < kOuts; ++j)
+        reinterpret_cast<Out*>(to)[kOuts * (first + a * step) + j] = out[j];
     }
-#pragma unroll
-    for (int j = 0; j < kOuts; ++j) reinterpret_cast<Out*>(to)[kOuts * i + j] = out[j];
   }
 }
 
@@ -43,9 +51,9 @@ __device__ __forceinline__ void load(const LoadBatch& op) {
   To* data = static_cast<To*>(op.data);
   for (Index i = thread_index(); i < op.rows; i += thread_count())
     op.label[i] = op.labels[batch * op.rows + i];
-  bool is_whole = op.pixels % kPixels == 0 && is_aligned<From, 4>(images);
-  if (op.channels == 3 && op.padded_channels == 4 && is_whole)
-    return pad_to_four(images, data, op.pixels);
+  bool in_pairs = op.pixels % 2 == 0 && is_aligned<From, 2>(images);
+  if (op.channels == 3 && op.padded_channels == 4 && in_pairs)
+    return pad_to_four(images, data, op.pixels / 2);
   bool padded = op.channels != op.padded_channels;
   for (Index i = thread_index(); i < count; i += thread_count()) {
     Index pixel = padded ? i / op.padded_channels : 0, c = i - pixel * op.padded_channels;
