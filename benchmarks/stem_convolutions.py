@@ -45,18 +45,18 @@ STEMS = {
 }
 """Channels, window, stride, pad; of 224 x 224 pixels."""
 FORWARD: dict[str, list[ForwardShape]] = {
-    "resnet50": [ForwardShape(4, 4, 1), ForwardShape(3, 6, 1)],
-    "mobilenet_v2": [ForwardShape(4, 8, 2), ForwardShape(4, 4, 4)],
-    "vgg16_bn": [ForwardShape(2, 4, 2), ForwardShape(8, 8, 1)],
+    "resnet50": [ForwardShape(6, 6, 1, 1)],
+    "mobilenet_v2": [ForwardShape(8, 4, 2, 3), ForwardShape(4, 4, 1, 4)],
+    "vgg16_bn": [ForwardShape(2, 4, 1, 2), ForwardShape(8, 4, 2, 1)],
 }
 WEIGHT: dict[str, list[WeightShape]] = {
     "resnet50": [
-        WeightShape(2, 64, 1, 2, 4, 1),
-        WeightShape(2, 64, 1, 2, 2, 1),
-        WeightShape(1, 64, 1, 1, 3, 2),
+        WeightShape(4, 64, 1, 2, 2, 1),
+        WeightShape(2, 64, 2, 2, 3, 1),
+        WeightShape(4, 32, 4, 2, 2, 1),
     ],
     "mobilenet_v2": [WeightShape(2, 32, 3, 14, 4, 1), WeightShape(2, 32, 3, 7, 3, 2)],
-    "vgg16_bn": [WeightShape(1, 32, 3, 3, 4, 1), WeightShape(2, 64, 1, 2, 3, 1)],
+    "vgg16_bn": [WeightShape(2, 64, 3, 4, 3, 1), WeightShape(2, 64, 2, 2, 3, 1)],
 }
 """Shapes that ``--variants`` measures beside the chosen ones."""
 

@@ -17,9 +17,9 @@ from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 CHANNELS, TILE, UNIT = 4, 16, 32
 """Channels of the map, windows of a tile, channels of a warp (``stem_conv.cu``)."""
-MOST_FILTER_REGISTERS, MOST_SUM_REGISTERS = 112, 64
-MOST_WARPS = 14
-"""Warps of a block whose threads keep so many sums."""
+MOST_FILTER_REGISTERS = 112
+SUM_REGISTERS, MOST_WARPS = 64, 14
+"""Sums of a thread that leave room for so many warps; there is room for eight with twice as many."""
 SHARED_BYTES = 200 << 10
 """Shared memory that a block may take; two blocks of a multiprocessor share about as much."""
 
@@ -31,11 +31,13 @@ class ForwardShape:
     Attributes:
         rows: Rows of the output that a block works on at a time.
         warps: Warps that share them, for every 32 channels.
+        tiles: Tiles that a warp works on at once.
         blocks: Blocks of a multiprocessor.
     """
 
     rows: int
     warps: int
+    tiles: int
     blocks: int
 
 
@@ -123,9 +125,10 @@ def forward_shape(a: Any) -> ForwardShape | None:
     filters = windows.across * a["r"] * windows.columns // 4 * 8
     if filters > MOST_FILTER_REGISTERS or units > 4:
         return None
-    warps, blocks = (12, 1) if filters > MOST_FILTER_REGISTERS // 2 else (8, 2)
-    warps = max(1, warps // units)
-    shape = ForwardShape(warps, warps, blocks)  # so all warps have equally many tiles
+    # Few warps have to multiply while they load; rows so that all have equally many tiles.
+    tiles, blocks = (2, 1) if filters > MOST_FILTER_REGISTERS // 2 else (1, 2)
+    warps = max(1, 8 // units)
+    shape = ForwardShape(warps * tiles, warps, tiles, blocks)
     fits = _forward_bytes(a, shape) * shape.blocks <= SHARED_BYTES
     return shape if fits else None
 
@@ -167,10 +170,11 @@ def weight_shape(a: Any) -> WeightShape | None:
     split = _split_of_sums(wide, a["r"], windows.columns)
     if split is None:
         return None
-    jobs = ceil_div(wide, split[0]) * (a["r"] // split[1])
-    if jobs > MOST_WARPS:
+    jobs = ceil_div(wide, split[0]) * ceil_div(a["r"], split[1])
+    warps = MOST_WARPS if _sums(*split, windows.columns) <= SUM_REGISTERS else MOST_WARPS // 2 + 1
+    if jobs > warps:
         return None
-    parts = MOST_WARPS // jobs
+    parts = warps // jobs
     for rows, stages in ((4, 3), (4, 2), (2, 4), (2, 3), (1, 4), (1, 3), (1, 2)):
         shape = WeightShape(rows, *split, parts, stages, 1)
         if _weight_bytes(a, shape) <= SHARED_BYTES and weight_blocks(a, shape) > 0:
@@ -180,12 +184,17 @@ def weight_shape(a: Any) -> WeightShape | None:
 
 def _split_of_sums(wide: int, filter_rows: int, columns: int) -> tuple[int, int] | None:
     """Channels and rows of taps whose sums a warp can keep: many, so that it loads little."""
-    for rows in (filter_rows, 1):
+    for rows, most in ((filter_rows, SUM_REGISTERS), (2, 2 * SUM_REGISTERS), (1, SUM_REGISTERS)):
         for channels in (64, 32, 16):
-            fits = rows * channels * columns // 8 <= MOST_SUM_REGISTERS
+            fits = _sums(channels, rows, columns) <= most and rows <= filter_rows
             if fits and channels < wide + 16:
                 return channels, rows
     return None
+
+
+def _sums(channels: int, rows: int, columns: int) -> int:
+    """Sums of a thread."""
+    return rows * channels * columns // 8
 
 
 def _weight_bytes(a: Any, shape: WeightShape) -> int:
@@ -194,7 +203,8 @@ def _weight_bytes(a: Any, shape: WeightShape) -> int:
     channels, pitch = ceil_div(wide, shape.channels) * shape.channels, (wide // 8 | 1) * 8
     outputs = shape.rows * windows.tiles * TILE * pitch + max(0, channels - pitch)
     stage = windows.rows_bytes(a, shape.rows) + 2 * ceil_div(outputs, 8) * 8
-    sums = channels * a["r"] * windows.columns * CHANNELS * 4
+    filter_rows = ceil_div(a["r"], shape.filter_rows) * shape.filter_rows
+    sums = channels * filter_rows * windows.columns * CHANNELS * 4
     return max(shape.stages * stage, sums if shape.parts > 1 else 0)
 
 
@@ -213,7 +223,8 @@ def stem_weight(call: InPlaceCall, shape: WeightShape | None = None) -> list[Pla
     assert shape is not None, "is_stem was not asked"
     pieces = weight_blocks(a, shape)
     constants = {**_constants(a), **asdict(shape), "pieces": pieces}
-    jobs = ceil_div(Windows.of(a).across * a["k"], shape.channels) * (a["r"] // shape.filter_rows)
+    filter_warps = ceil_div(a["r"], shape.filter_rows)
+    jobs = ceil_div(Windows.of(a).across * a["k"], shape.channels) * filter_warps
     threads, shared = jobs * shape.parts * 32, _weight_bytes(a, shape)
     source, name = "stem_conv_weight.cu", "stem_conv_weight"
     product = kernel(source, name, **constants)

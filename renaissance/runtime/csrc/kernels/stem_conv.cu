@@ -1,9 +1,9 @@
 // Forward convolution of a map of four channels, with the sums that batch statistics are made of.
 //
 // A product of windows (stem_conv.cuh) and filters: a warp keeps the filters of 32 channels in
-// registers, all taps of them, and walks over tiles of 16 windows. Channels are dealt out to the
-// columns of the product so that a thread ends up with eight neighbours: it writes 16 bytes, and adds
-// up what it wrote, rounded as it is. A block keeps going over groups of rows; the rows of the next
+// registers, all taps of them, and walks over tiles of 16 windows, RN_TILES at once. Channels are dealt
+// out to the columns of the product so that a thread ends up with eight neighbours: it writes 16 bytes,
+// and adds up what it wrote, rounded as it is. A block keeps going over groups of rows; the rows of the next
 // group arrive while it multiplies.
 #include "stem_conv.cuh"
 
@@ -58,29 +58,41 @@ struct Filters {
 struct Sums {
   float value[kAcross][4][4];
 
-  __device__ __forceinline__ void multiply(SharedAddress at, int row_bytes, const Filters& filters) {
+  __device__ __forceinline__ Sums() {
 #pragma unroll
     for (int u = 0; u < kAcross; ++u)
 #pragma unroll
       for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) value[u][j][e] = 0.0f;
-    uint windows[2][4];
-    load_matrices(windows[0], at);
+  }
+
+  template <int kAt>
+  __device__ __forceinline__ void add(const uint (&windows)[4], const Filters& filters) {
 #pragma unroll
-    for (int i = 0; i < RN_R * kSteps; ++i) {
-      if (i + 1 < RN_R * kSteps)
-        load_matrices(windows[(i + 1) % 2],
-                      at + (i + 1) / kSteps * row_bytes + (i + 1) % kSteps * 32);
+    for (int u = 0; u < kAcross; ++u)
 #pragma unroll
-      for (int u = 0; u < kAcross; ++u)
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          multiply_add(value[u][j], windows[i % 2], filters.value[u][i / kSteps][i % kSteps][j][0],
-                       filters.value[u][i / kSteps][i % kSteps][j][1]);
-    }
+      for (int j = 0; j < 4; ++j) {
+        const uint(&right)[2] = filters.value[u][kAt / kSteps][kAt % kSteps][j];
+        multiply_add(value[u][j], windows, right[0], right[1]);
+      }
   }
 };
+
+// RN_TILES tiles at once: the windows of a step arrive while those of the one before are multiplied.
+template <int kAt = 0>
+__device__ __forceinline__ void multiply(Sums (&sums)[RN_TILES], uint (&windows)[2][RN_TILES][4],
+                                         const SharedAddress (&at)[RN_TILES], int row_bytes,
+                                         const Filters& filters) {
+  constexpr int kNext = kAt + 1;
+  if constexpr (kNext < RN_R * kSteps)
+#pragma unroll
+    for (int t = 0; t < RN_TILES; ++t)
+      load_matrices(windows[kNext % 2][t], at[t] + kNext / kSteps * row_bytes + kNext % kSteps * 32);
+#pragma unroll
+  for (int t = 0; t < RN_TILES; ++t) sums[t].template add<kAt>(windows[kAt % 2][t], filters);
+  if constexpr (kNext < RN_R * kSteps) multiply<kNext>(sums, windows, at, row_bytes, filters);
+}
 
 // Sums of what a thread wrote, and of its squares.
 struct Statistics {
@@ -172,13 +184,27 @@ extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
     Group group(s, index);
     int rows = min(RN_ROWS, static_cast<int>(s.p) - group.p0);
     const half_bits* rows_of_x = stages + stage * stage_elements;
-    for (int i = warp; i < rows * tiles.count; i += RN_WARPS) {
-      int row = i / tiles.count, m0 = (i - row * tiles.count) * kTile;
-      const half_bits* at = rows_of_x + row * RN_STRIDE * tiles.pitch * kChannels;
-      at += (m0 + lane % 16) * kStep * kChannels + lane / 16 * 8;
-      Sums sums;
-      sums.multiply(shared_address(at), row_bytes, filters);
-      write(op, sums, (group.n * s.p + group.p0 + row) * s.q, m0, channel, statistics);
+    int last = rows * tiles.count - 1;
+    for (int i = warp * RN_TILES; i <= last; i += RN_WARPS * RN_TILES) {
+      Sums sums[RN_TILES];
+      uint windows[2][RN_TILES][4];
+      SharedAddress at[RN_TILES];
+      int row[RN_TILES], m0[RN_TILES];
+#pragma unroll
+      for (int t = 0; t < RN_TILES; ++t) {
+        int tile = min(i + t, last);
+        row[t] = tile / tiles.count, m0[t] = (tile - row[t] * tiles.count) * kTile;
+        const half_bits* line = rows_of_x + row[t] * RN_STRIDE * tiles.pitch * kChannels;
+        line += (m0[t] + lane % 16) * kStep * kChannels + lane / 16 * 8;
+        at[t] = shared_address(line);
+        load_matrices(windows[0][t], at[t]);
+      }
+      multiply(sums, windows, at, row_bytes, filters);
+#pragma unroll
+      for (int t = 0; t < RN_TILES; ++t) {
+        Index line = (group.n * s.p + group.p0 + row[t]) * s.q;
+        if (i + t <= last) write(op, sums[t], line, m0[t], channel, statistics);
+      }
     }
   }
 #if RN_STATISTICS

@@ -13,14 +13,14 @@ constexpr int kWide = kAcross * RN_K;  // channels of the outputs of a window
 constexpr int kOfWarp = RN_CHANNELS;
 constexpr int kBlocksM = kOfWarp / 16, kBlocksN = kDepth / 8;
 constexpr int kChannelWarps = (kWide + kOfWarp - 1) / kOfWarp;
-constexpr int kFilterWarps = RN_R / RN_FILTER_ROWS;
+constexpr int kFilterWarps = (RN_R + RN_FILTER_ROWS - 1) / RN_FILTER_ROWS;
 constexpr int kJobs = kChannelWarps * kFilterWarps;
 constexpr int kWarps = kJobs * RN_PARTS, kThreads = kWarps * 32;
 constexpr int kVectors = kWide / 8;
 constexpr int kPitch = (kVectors | 1) * 8;  // odd: matrix loads without bank conflicts
 constexpr int kPiece = kWide * RN_R * kDepth;  // floats of a block's piece
 constexpr int kSlack = kChannelWarps * kOfWarp > kPitch ? kChannelWarps * kOfWarp - kPitch : 0;
-static_assert(RN_K % 8 == 0 && RN_R % RN_FILTER_ROWS == 0, "whole vectors, whole warps");
+static_assert(RN_K % 8 == 0, "whole vectors");
 
 // A stage in shared memory: rows of x, then windows of dy.
 struct Stage {
@@ -73,12 +73,15 @@ struct Sums {
                      value[r][i][j][2 * half], value[r][i][j][2 * half + 1]);
   }
 
-  __device__ __forceinline__ void multiply(SharedAddress dy, SharedAddress x, int row_bytes) {
+  // `rows` of taps are real: where warps do not share them evenly, the last has fewer.
+  __device__ __forceinline__ void multiply(SharedAddress dy, SharedAddress x, int row_bytes,
+                                           int rows) {
     uint left[kBlocksM][4];
 #pragma unroll
     for (int i = 0; i < kBlocksM; ++i) load_matrices_transposed(left[i], dy + i * 32);
 #pragma unroll
-    for (int r = 0; r < RN_FILTER_ROWS; ++r)
+    for (int r = 0; r < RN_FILTER_ROWS; ++r) {
+      if (RN_R % RN_FILTER_ROWS != 0 && r >= rows) break;
 #pragma unroll
       for (int j = 0; j < kBlocksN; j += 2) {
         uint right[4];
@@ -89,6 +92,7 @@ struct Sums {
           multiply_add(value[r][i][j + 1], left[i], right[2], right[3]);
         }
       }
+    }
   }
 };
 
@@ -148,7 +152,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
           dy + (i * kTile + lane / 16 * 8 + lane % 8) * kPitch + lane % 16 / 8 * 8;
       const half_bits* windows = x + (row * RN_STRIDE + r0) * row_elements +
                                  (m0 + lane % 16) * kStep * kChannels + lane / 16 * 8;
-      sums.multiply(shared_address(outputs), shared_address(windows), row_elements * 2);
+      sums.multiply(shared_address(outputs), shared_address(windows), row_elements * 2,
+                    RN_R - r0);
     }
     stage = (stage + 1) % RN_STAGES;
   }
@@ -156,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
   if (part > 0) return;
   float* piece = static_cast<float*>(op.workspace) + static_cast<Index>(blockIdx.x) * kPiece;
   sums.each([&](int r, int m, int n, float& first, float& second) {
-    if (k0 + m >= kWide) return;
+    if (k0 + m >= kWide || r0 + r >= RN_R) return;
     float* to = piece + ((k0 + m) * RN_R + r0 + r) * kDepth + n;
     *reinterpret_cast<Vector<float, 2>*>(to) = {first, second};
   });
