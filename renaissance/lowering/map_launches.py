@@ -6,6 +6,8 @@ arguments, so that all variants share kernels.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from renaissance.lowering import (
     depthwise_launches,
     depthwise_norm_launches,
@@ -15,7 +17,13 @@ from renaissance.lowering import (
 )
 from renaissance.lowering.depthwise_backward_launches import depthwise_backward
 from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.launches import PLANS, THREADS, Plan, PlannedLaunch, spread
+from renaissance.lowering.launches import (
+    PLANS,
+    THREADS,
+    Plan,
+    PlannedLaunch,
+    spread,
+)
 from renaissance.lowering.packs import (
     WALK_BLOCKS,
     launch,
@@ -26,7 +34,7 @@ from renaissance.lowering.packs import (
     walk_grid,
 )
 from renaissance.lowering.pointwise_backward_launches import POINTWISE_BACKWARD_PLANS
-from renaissance.lowering.pool_launches import sweep, window
+from renaissance.lowering.pool_launches import reads_ahead, sweep, window
 from renaissance.lowering.stem_launches import is_stem, stem_forward, stem_weight
 from renaissance.lowering.targets import Convolution, Target
 from renaissance.lowering.tiles import ceil_div
@@ -73,7 +81,7 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     tile, tiles = tile_of_map(a)
     if a["kernel"] and call.operands[_ARGMAX] is None:
         return _backward_of_tiles(call)
-    pooled = call.operands[_ARGMAX] is not None
+    pooled, shared = call.operands[_ARGMAX] is not None, 0
     constants = map_constants(a, tile=tile, activation=a["activation"], pooled=int(pooled))
     is_masked = call.operands[_MASK] is not None
     constants["gated"] = 2 if is_masked else int(call.operands[_GATE] is not None)
@@ -84,7 +92,8 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     if pooled:
         constants |= window(a, argmax_bytes=a["argmax_bytes"])
         strips, walk = sweep(a)
-        constants |= strips
+        steps_ahead, shared = reads_ahead(a)
+        constants |= {**strips, "steps_ahead": steps_ahead}
     else:
         walk = resident_grid(a, a["rows"])
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
@@ -93,9 +102,9 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     apply = launch(source, f"{stem}_apply", walk, THREADS, **constants)
     wanted = call.operands[_DX] is not None or call.operands[_DSHORTCUT] is not None
     return [
-        *([] if a.get("summed") else [sums]),
+        *([] if a.get("summed") else [replace(sums, shared_bytes=shared)]),
         launch(source, f"{stem}_finalise", finalise, 1024, **constants),
-        *([apply] if wanted else []),
+        *([replace(apply, shared_bytes=shared)] if wanted else []),
     ]
 
 

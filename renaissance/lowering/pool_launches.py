@@ -20,6 +20,8 @@ WIDEST_SWEEP = 3
 """Windows up to so wide, a pool's passes keep the outputs of a tile in registers."""
 SWEEP_STEPS = 10
 """Steps of a strip of a pool's backward pass, at most."""
+STEPS_AHEAD = 1
+"""Steps of such a strip whose maps are on their way, where copies can be asynchronous."""
 KEY_STEPS = 14
 """Steps of a strip of a max-pool, at most."""
 
@@ -54,6 +56,22 @@ def sweep(a: Any) -> tuple[dict[str, int], tuple[int, int, int]]:
     strips = a["n"] * ceil_div(down, SWEEP_STEPS) * across
     columns = a["c"] // pack_width(a["c"], a["type"])
     return {"sweeps": 1, "rows": SWEEP_STEPS}, strip_grid(columns, strips)
+
+
+def reads_ahead(a: Any) -> tuple[int, int]:
+    """How many steps ahead a norm's backward behind a max-pool reads, and its shared memory.
+
+    Asynchronous copies move 4, 8 or 16 bytes: so long have packs of channels and of their winners
+    to be (``csrc/kernels/window_ahead.cuh``).
+    """
+    if a["kernel"] > WIDEST_SWEEP or a["stride"] > WIDEST_SWEEP:
+        return 0, 0
+    width, seen = pack_width(a["c"], a["type"]), ceil_div(a["kernel"], a["stride"])
+    pack, winners = width * (2 if a["type"] else 4), width * a["argmax_bytes"]
+    if not {pack, winners} <= {4, 8, 16}:
+        return 0, 0
+    step = THREADS * (a["stride"] ** 2 * pack + seen * (pack + winners))
+    return STEPS_AHEAD, (STEPS_AHEAD + 1) * step
 
 
 def max_pool_backward(call: InPlaceCall) -> list[PlannedLaunch]:

@@ -8,7 +8,9 @@
 // computed again. RN_POOLED: dy is a max-pool's. RN_SHORTCUT: 0 none, 1 dshortcut = dz, 2 the shortcut
 // was normalised too. The second pass walks the other way round than the first: the cache still holds
 // what that read last.
-#if RN_POOLED
+#if RN_POOLED && RN_SWEEPS && RN_STEPS_AHEAD
+#include "window_ahead.cuh"
+#elif RN_POOLED
 #include "window.cuh"
 #else
 #include "map.cuh"
@@ -99,6 +101,18 @@ struct Pixel {
   }
 };
 
+#if RN_POOLED && RN_SWEEPS
+template <class Visitor>
+__device__ __forceinline__ void sweep_outputs(const BatchNormBackward& op, Index strip, int column,
+                                              Visitor& visitor, void* stages) {
+#if RN_STEPS_AHEAD
+  sweep_ahead(op, strip, column, visitor, static_cast<Ahead*>(stages));
+#else
+  sweep(MaxOutputs{op.dy, op.argmax}, op.pool, strip, column, visitor);
+#endif
+}
+#endif
+
 // The sums of a thread, pixel by pixel.
 struct Sums {
   const BatchNormBackward& op;
@@ -171,9 +185,9 @@ extern "C" __global__ void __launch_bounds__(256, kResident)
 #if !RN_POOLED
     in_groups<false>(block.first(), block.step(), op.rows, sums);
 #elif RN_SWEEPS
-    MaxOutputs outputs{op.dy, op.argmax};
+    extern __shared__ __align__(16) unsigned char shared[];
     for (Index strip = block.first(); strip < strips_of(op.pool); strip += block.step())
-      sweep(outputs, op.pool, strip, block.column, sums);
+      sweep_outputs(op, strip, block.column, sums, shared);
 #else
     for (Index row = block.first(); row < op.rows; row += block.step()) {
       Floats dz, x;
@@ -266,10 +280,10 @@ extern "C" __global__ void __launch_bounds__(256, kResident)
   in_groups<true>(walk.row, walk.step, op.rows, apply);
 #elif RN_SWEEPS
   if (walk.row >= strips_of(op.pool)) return;
+  extern __shared__ __align__(16) unsigned char shared[];
   Apply apply(op, walk.column);
-  MaxOutputs outputs{op.dy, op.argmax};
   for (Index strip = walk.row; strip < strips_of(op.pool); strip += walk.step)
-    sweep(outputs, op.pool, strip, walk.column, apply);
+    sweep_outputs(op, strip, walk.column, apply, shared);
 #else
   if (walk.row >= op.rows) return;
   Apply apply(op, walk.column);

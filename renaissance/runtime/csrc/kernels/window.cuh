@@ -98,6 +98,20 @@ struct MaxOutputs {
   }
 };
 
+// dx of pixel (i, j) of a tile: the sum over the outputs that see it, the nearest to the begin first.
+template <class Given, class Output>
+__device__ __forceinline__ void add_outputs(Floats& dx, const Output (&seen)[kSeen][kSeen], int i,
+                                            int j) {
+  zero(dx);
+#pragma unroll
+  for (int l = kSeen - 1; l >= 0; --l)
+#pragma unroll
+    for (int m = kSeen - 1; m >= 0; --m) {
+      const int r = l * RN_STRIDE + i, t = m * RN_STRIDE + j;
+      if (r < RN_WINDOW && t < RN_WINDOW) Given::add(dx, seen[l][m], r * RN_WINDOW + t);
+    }
+}
+
 // Hands dx of each pixel of a strip to visitor.use(k, row, inside, dx), k counting the pixels of a
 // tile; visitor.fetch(k, row, inside) comes first, for all pixels of the tile.
 template <class Given, class Visitor>
@@ -127,14 +141,7 @@ __device__ __forceinline__ void sweep(const Given& given, const PoolShape& s, In
       const int i = k / RN_STRIDE, j = k % RN_STRIDE;
       bool inside = h0 + i >= 0 && h0 + i < s.h && w0 + j >= 0 && w0 + j < s.w;
       Floats dx;
-      zero(dx);
-#pragma unroll
-      for (int l = kSeen - 1; l >= 0; --l)
-#pragma unroll
-        for (int m = kSeen - 1; m >= 0; --m) {
-          const int r = l * RN_STRIDE + i, t = m * RN_STRIDE + j;
-          if (r < RN_WINDOW && t < RN_WINDOW) Given::add(dx, seen[l][m], r * RN_WINDOW + t);
-        }
+      add_outputs<Given>(dx, seen, i, j);
       visitor.use(k, row + i * s.w + j, inside, dx);
     }
   }
