@@ -20,7 +20,7 @@ WIDEST_SWEEP = 3
 """Windows up to so wide, a pool's passes keep the outputs of a tile in registers."""
 SWEEP_STEPS = 10
 """Steps of a strip of a pool's backward pass, at most."""
-STEPS_AHEAD = 1
+STEPS_AHEAD = 2
 """Steps of such a strip whose maps are on their way, where copies can be asynchronous."""
 KEY_STEPS = 14
 """Steps of a strip of a max-pool, at most."""

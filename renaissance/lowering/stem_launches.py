@@ -17,11 +17,13 @@ from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 CHANNELS, TILE, UNIT = 4, 16, 32
 """Channels of the map, windows of a tile, channels of a warp (``stem_conv.cu``)."""
-MOST_FILTER_REGISTERS = 112
+FEW_FILTER_REGISTERS, MOST_FILTER_REGISTERS = 32, 112
 SUM_REGISTERS, MOST_WARPS = 64, 14
-"""Sums of a thread that leave room for so many warps; there is room for eight with twice as many."""
-SHARED_BYTES = 200 << 10
-"""Shared memory that a block may take; two blocks of a multiprocessor share about as much."""
+"""Sums of a thread that leave room for so many warps; with twice as many sums there are eight."""
+SHARED_BYTES = 227 << 10
+"""Shared memory of a multiprocessor (H200); the attribute ``shared_limit`` names another."""
+BESIDES = 8 << 10
+"""What blocks take of it besides: sums that their warps hand over, and a reserve of the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ def _constants(a: Any) -> dict[str, int]:
     return {name: a[name] for name in ("k", "r", "s", "stride", "pad")}
 
 
+def _shared_limit(a: Any) -> int:
+    return int(a.get("shared_limit", SHARED_BYTES)) - BESIDES
+
+
 def _groups(a: Any, rows: int) -> int:
     return int(a["n"]) * ceil_div(a["p"], rows)
 
@@ -126,15 +132,15 @@ def forward_shape(a: Any) -> ForwardShape | None:
     if filters > MOST_FILTER_REGISTERS or units > 4:
         return None
     # Few warps have to multiply while they load; rows so that all have equally many tiles.
-    tiles, blocks = (2, 1) if filters > MOST_FILTER_REGISTERS // 2 else (1, 2)
+    tiles, blocks = (2, 1) if filters > FEW_FILTER_REGISTERS else (1, 2)
     warps = max(1, 8 // units)
-    shape = ForwardShape(warps * tiles, warps, tiles, blocks)
-    fits = _forward_bytes(a, shape) * shape.blocks <= SHARED_BYTES
-    return shape if fits else None
+    while blocks and _forward_bytes(a, warps * tiles) * blocks > _shared_limit(a):
+        blocks -= 1
+    return ForwardShape(warps * tiles, warps, tiles, blocks) if blocks else None
 
 
-def _forward_bytes(a: Any, shape: ForwardShape) -> int:
-    return 2 * Windows.of(a).rows_bytes(a, shape.rows)
+def _forward_bytes(a: Any, rows: int) -> int:
+    return 2 * Windows.of(a).rows_bytes(a, rows)
 
 
 def forward_blocks(a: Any, shape: ForwardShape) -> int:
@@ -153,7 +159,7 @@ def stem_forward(call: InPlaceCall, shape: ForwardShape | None = None) -> Planne
     found = kernel("stem_conv.cu", "stem_conv_forward", **constants)
     threads = ceil_div(a["k"], UNIT) * shape.warps * 32
     grid = (forward_blocks(a, shape), 1, 1)
-    return PlannedLaunch(found, grid, threads, _forward_bytes(a, shape))
+    return PlannedLaunch(found, grid, threads, _forward_bytes(a, shape.rows))
 
 
 # -- gradient of the filters ----------------------------------------------------------------------
@@ -177,16 +183,16 @@ def weight_shape(a: Any) -> WeightShape | None:
     parts = warps // jobs
     for rows, stages in ((4, 3), (4, 2), (2, 4), (2, 3), (1, 4), (1, 3), (1, 2)):
         shape = WeightShape(rows, *split, parts, stages, 1)
-        if _weight_bytes(a, shape) <= SHARED_BYTES and weight_blocks(a, shape) > 0:
+        if _weight_bytes(a, shape) <= _shared_limit(a) and weight_blocks(a, shape) > 0:
             return shape
     return None
 
 
 def _split_of_sums(wide: int, filter_rows: int, columns: int) -> tuple[int, int] | None:
     """Channels and rows of taps whose sums a warp can keep: many, so that it loads little."""
-    for rows, most in ((filter_rows, SUM_REGISTERS), (2, 2 * SUM_REGISTERS), (1, SUM_REGISTERS)):
-        for channels in (64, 32, 16):
-            fits = _sums(channels, rows, columns) <= most and rows <= filter_rows
+    for channels in (64, 32, 16):
+        for rows in (filter_rows, 2, 1):
+            fits = _sums(channels, rows, columns) <= 2 * SUM_REGISTERS and rows <= filter_rows
             if fits and channels < wide + 16:
                 return channels, rows
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jax
 
@@ -22,6 +23,8 @@ from renaissance.runtime.cudnn import ConvolutionPlan, Convolutions
 from renaissance.runtime.kernels import KernelCompiler, Residency, architecture_of, load
 
 OLDEST_ARCHITECTURE = 80
+SHARED_KIB = {"8.0": 163, "8.7": 163, "9.0": 227, "10.0": 227}
+"""Shared memory of a block by compute capability, in KiB; that of all others is 99."""
 
 
 class CudaKernels:
@@ -42,6 +45,7 @@ class CudaKernels:
             fail(ValueError, f"compute capability of {device}", capability, "8.0 or later")
         library.register("CUDA")
         self.ordinal = int(device.local_hardware_id)
+        self.shared_limit = SHARED_KIB.get(capability, 99) << 10
         self.compiler = KernelCompiler(architecture_of(capability), cache)
         self.device_name = str(device.device_kind)
         self._loaded: dict[PlannedLaunch, Launch] = {}
@@ -55,6 +59,7 @@ class CudaKernels:
             NativeError: a kernel does not compile or load.
             PlanError: there is no CUDA kernel for the call, or no cuDNN that runs its convolution.
         """
+        call = self._here(call)
         convolution = convolution_of(call)
         if convolution is not None:
             return self.by_library(call, convolution)
@@ -68,13 +73,17 @@ class CudaKernels:
             PlanError: there is no CUDA kernel for a call (known before anything is compiled), or
                 no cuDNN that runs its convolution.
         """
-        calls = list(calls)
+        calls = [self._here(call) for call in calls]
         planned = {launch.kernel for call in calls for launch in launches_of(call)}
         convolutions = {c: call for call in calls if (c := convolution_of(call)) is not None}
         with ThreadPoolExecutor() as pool:
             compiled = pool.map(self.compiler.compile, planned)
             built = pool.map(self.by_library, convolutions.values(), convolutions)
             list(compiled), list(built)
+
+    def _here(self, call: InPlaceCall) -> InPlaceCall:
+        """The call with what its plan has to know of this device."""
+        return replace(call, attributes={**call.attributes, "shared_limit": self.shared_limit})
 
     def by_library(self, call: InPlaceCall, convolution: Convolution) -> list[Launch]:
         """The launches of a convolution by cuDNN.

@@ -113,3 +113,14 @@ def test_forward_without_sums() -> None:
     one = Convolution((2, 6, 5, 4), (24, 1, 1), 1, 0)
     y, _ = one.forward(pieces=0)
     assert_close(y, np.einsum("npqcrs,krsc->npqk", one.seen, one.w.astype(float)), np.float16)
+
+
+def test_a_device_of_less_shared_memory_gets_smaller_pieces() -> None:
+    sizes = {"n": 256, "h": 224, "w": 224, "p": 112, "q": 112, "workspace_bytes": 32 << 20}
+    a = {**attributes(*RESNET), **sizes}
+    targets_of_both = (targets.CONV_FORWARD, targets.CONV_BACKWARD_WEIGHT)
+    for limit in (227 << 10, 99 << 10):
+        for target in targets_of_both:
+            call = InPlaceCall(target, (), {**a, "shared_limit": limit})
+            assert is_stem(call) and launches_of(call)[0].shared_bytes < limit
+    assert not is_stem(InPlaceCall(targets.CONV_FORWARD, (), {**a, "shared_limit": 16 << 10}))

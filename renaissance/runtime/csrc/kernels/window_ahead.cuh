@@ -1,6 +1,6 @@
 // The sweep of window.cuh over a norm's input and the outputs of the max-pool behind it, brought to
-// shared memory RN_STEPS_AHEAD steps ahead. A thread copies for itself alone, so no barrier is needed, and
-// what is on its way takes no registers.
+// shared memory RN_STEPS_AHEAD steps ahead. A thread copies for itself alone, so no barrier is needed,
+// and what is on its way takes no registers.
 #pragma once
 
 #include "window.cuh"
