@@ -27,7 +27,7 @@ FEWEST_ROWS = 4096
 """Pixels below which all of it is a matter of launches."""
 MOST_CHANNELS = 128
 """Channels of dy above which the product takes longer than the maps."""
-FASTER = frozenset(((256, 64), (384, 64), (192, 32)))
+FASTER = frozenset(((256, 64), (256, 512), (256, 1024), (384, 64), (192, 32)))
 """Channels of dy and x for which it was faster nevertheless."""
 
 
@@ -69,15 +69,15 @@ def fuse_pointwise_backward(calls: Sequence[InPlaceCall]) -> Calls:
 def is_faster(call: InPlaceCall) -> bool:
     """Whether one kernel beats the library's convolution and a pass of the norm.
 
-    It does where the product costs little beside the maps: few channels of dy, and more of x; up to
-    twice as many where warpgroups compute it (``benchmarks/notes_pointwise_backward.md``).
+    It does where the product costs little beside the maps: few channels of dy, and more of x
+    (``benchmarks/notes_pointwise_backward.md``).
 
     Args:
         call: One of ``rn_pointwise_backward_data``.
     """
     a = call.attributes
     k, c = a["k"], a["c"]
-    is_short = k <= (MOST_CHANNELS if k % 64 else 2 * MOST_CHANNELS) and k < c
+    is_short = k <= MOST_CHANNELS and k < c
     return bool(a["rows"] >= FEWEST_ROWS and (is_short or (k, c) in FASTER))
 
 

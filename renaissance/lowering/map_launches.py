@@ -25,6 +25,7 @@ from renaissance.lowering.launches import (
     spread,
 )
 from renaissance.lowering.packs import (
+    PIXELS_AHEAD,
     WALK_BLOCKS,
     launch,
     map_constants,
@@ -88,7 +89,7 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
     constants["addend"] = int(call.operands[_ADDEND] is not None)
     constants["stash"] = stash_of(call)
-    constants["ahead"] = (4, 3, 2)[constants["shortcut"]]
+    constants["ahead"] = PIXELS_AHEAD[constants["shortcut"]]
     if pooled:
         constants |= window(a, argmax_bytes=a["argmax_bytes"])
         strips, walk = sweep(a)

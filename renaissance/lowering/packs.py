@@ -15,6 +15,9 @@ WALK_BLOCKS = MULTIPROCESSORS * 8
 RESIDENT_BLOCKS = MULTIPROCESSORS * 2
 """Blocks of a norm's pass: all run at once (``kResident`` in ``map.cuh``), so that no second wave
 of them begins, alone and from the first pixel again, when the first is through."""
+PIXELS_AHEAD = (4, 3, 2)
+"""Pixels that the backward of a norm fetches at once: of one without a shortcut, with one, with one
+that was normalised."""
 TILE_COLUMNS = 32
 """Packs side by side in a block of a reduction, at most."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from renaissance.lowering import targets
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, kernel
-from renaissance.lowering.packs import launch, walk_grid
+from renaissance.lowering.packs import PIXELS_AHEAD, launch, resident_grid
 from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 SHARED_BYTES = 227 << 10
@@ -104,9 +104,9 @@ def _shapes(k: int, c: int) -> list[PointwiseShape]:
     one of a wide one, whose waiting nothing else would fill.
     """
     found = []
-    if k % 64 == 0 and c % 128 == 0:
+    if k % 128 == 0 and c % 128 == 0:
         found.append(PointwiseShape(64, 128, 64, 2, 4, 2, 2, groups=True))
-    if k % 64 == 0 and c % 64 == 0:
+    if k % 128 == 0 and c % 64 == 0:
         found.append(PointwiseShape(64, 64, 64, 4, 4, 1, 2, groups=True))
     for most, least, blocks in ((128, 64, 2), (64, 64, 3), (64, 128, 2), (64, 64, 2), (128, 64, 1)):
         columns = columns_of(c, most)
@@ -187,12 +187,13 @@ def _rest(call: InPlaceCall, shortcut: int) -> list[PlannedLaunch]:
     a = call.attributes
     constants = {"half": 1, "c": a["c"], "width": 8, "tile": 1, "activation": 0, "pooled": 0}
     constants |= {"gated": 0, "shortcut": shortcut, "addend": 0, "stash": int(shortcut == 1)}
+    constants["ahead"] = PIXELS_AHEAD[shortcut]
     source, stem = "batch_norm_backward.cu", "batch_norm_backward"
     finalise = (ceil_div(a["c"], 32), 1, 1)
     ends = launch(source, f"{stem}_finalise", finalise, 1024, **constants)
     if call.operands[DX] is None and call.operands[DSHORTCUT] is None:
         return [ends]
-    return [ends, launch(source, f"{stem}_apply", walk_grid(a, a["rows"]), 256, **constants)]
+    return [ends, launch(source, f"{stem}_apply", resident_grid(a, a["rows"]), 256, **constants)]
 
 
 POINTWISE_BACKWARD_PLANS = {targets.POINTWISE_BACKWARD_DATA: pointwise_backward_data}
