@@ -18,7 +18,7 @@ from renaissance.lowering.packs import PIXELS_AHEAD, launch, resident_grid
 from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 SHARED_BYTES = 227 << 10
-"""Shared memory that blocks of a multiprocessor may have together."""
+"""Shared memory of a block, at most (H200); the attribute ``shared_limit`` names another."""
 BLOCK_OVERHEAD = 1 << 10
 """Shared memory that every block takes beside its own."""
 
@@ -88,13 +88,13 @@ def shape_of(a: Mapping[str, Any], maps: int, *, bits: bool) -> PointwiseShape |
     """The shape for a call; None where no block would hold the filters that it needs.
 
     Args:
-        a: rows, c and k of the call.
+        a: rows, c and k of the call, and shared_limit where that is not an H200's.
         maps: Maps that the epilogue reads, beside the product.
         bits: Whether it reads bits of a mask, too.
     """
-    k, c = a["k"], a["c"]
+    k, c, limit = a["k"], a["c"], a.get("shared_limit", SHARED_BYTES)
     shapes = [*([MEASURED[k, c]] if (k, c) in MEASURED else []), *_shapes(k, c)]
-    return next((s for s in shapes if fits(s, k, maps, bits=bits)), None)
+    return next((s for s in shapes if fits(s, k, maps, bits=bits, limit=limit)), None)
 
 
 def _shapes(k: int, c: int) -> list[PointwiseShape]:
@@ -114,7 +114,8 @@ def _shapes(k: int, c: int) -> list[PointwiseShape]:
         rows = max(least, min(256, 8192 // columns // 64 * 64), 16 * (8 // warps_n))
         rows = rows if most == 128 or columns < 64 else least
         found.append(PointwiseShape(rows, columns, depth_of(k), 2, 8 // warps_n, warps_n, blocks))
-    return found
+    least_memory = PointwiseShape(128, 32, depth_of(k, 32), 2, 4, 2, 1)
+    return [*found, least_memory]
 
 
 def depth_of(k: int, most: int = 64) -> int:
@@ -127,11 +128,13 @@ def columns_of(c: int, most: int) -> int:
     return max(range(16, most + 1, 16), key=lambda n: (-ceil_div(c, n) * n, n))
 
 
-def fits(shape: PointwiseShape, k: int, maps: int, *, bits: bool) -> bool:
+def fits(
+    shape: PointwiseShape, k: int, maps: int, *, bits: bool, limit: int = SHARED_BYTES
+) -> bool:
     """Whether as many blocks as the shape asks for fit on a multiprocessor."""
     needed = shape.shared_bytes(k, maps, bits=bits) + BLOCK_OVERHEAD
     holds_sums = shape.rows * (shape.columns + 8) * 2 >= shape.threads * 32
-    return holds_sums and shape.blocks * needed <= SHARED_BYTES + BLOCK_OVERHEAD
+    return holds_sums and shape.blocks * needed <= limit + BLOCK_OVERHEAD
 
 
 def mask_of(call: InPlaceCall) -> int:

@@ -16,7 +16,15 @@ from renaissance.lowering.fuse_pointwise_backward import fuse_pointwise_backward
 from renaissance.lowering.fused import train_pass
 from renaissance.lowering.fused_nodes import Scene
 from renaissance.lowering.in_place import InPlaceCall, Location, Operand
-from renaissance.lowering.pointwise_backward_launches import ADDEND, DSHORTCUT, DY, PRODUCT, W, X
+from renaissance.lowering.pointwise_backward_launches import (
+    ADDEND,
+    DSHORTCUT,
+    DY,
+    PRODUCT,
+    W,
+    X,
+    shape_of,
+)
 from renaissance.runtime import library
 
 if not library.status().custom_calls:
@@ -128,6 +136,17 @@ def test_a_gradient_made_where_dy_lies_is_made_at_the_products_place() -> None:
     assert addend.offset == PRODUCT_OF.offset
     assert pair_at([*calls, copy(over_dy, DX)], 0) is None
     assert pair_at([FIRST, maker, norm(PRODUCT_OF, over_dy, 1, False)], 0) is None
+
+
+@pytest.mark.parametrize("limit", [99 << 10, 163 << 10])
+@pytest.mark.parametrize(("k", "c"), [(128, 256), (256, 1024), (384, 64), (192, 32), (24, 144)])
+def test_a_device_of_less_shared_memory_gets_smaller_blocks(k: int, c: int, limit: int) -> None:
+    sizes = {"rows": ROWS, "k": k, "c": c}
+    for maps, bits in ((1, False), (2, True), (3, True)):
+        shape = shape_of({**sizes, "shared_limit": limit}, maps, bits=bits)
+        assert shape is not None
+        assert shape.shared_bytes(k, maps, bits=bits) <= limit
+        assert shape_of(sizes, maps, bits=bits) is not None
 
 
 def resnet() -> tuple[rn.Layer, tuple[int, int, int]]:
