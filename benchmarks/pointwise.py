@@ -191,13 +191,8 @@ def cuts(pair: Pair, options: argparse.Namespace) -> list[PointwiseShape]:
     assert chosen is not None
     wanted = [chosen]
     if options.variants and re.search(options.variants, pair.name):
-        wanted += [replace(chosen, warpgroups=not chosen.warpgroups)]
-        wanted += [replace(s, blocks=b) for b in (1, 2, 3) for s in wanted[:2]]
-        wanted += [replace(chosen, ahead=3, warpgroups=True)]
-        if chosen.filters < k and k >= 256:
-            most = next(f for f in range(256, 0, -8) if k % f == 0)
-            streams = PointwiseShape(most, 1, chosen.depth, 2, 256, 1, True, True)
-            wanted += [streams, replace(streams, ahead=1)]
+        wanted += [replace(chosen, ahead=n, blocks=b) for n in range(4) for b in (1, 2)]
+        wanted += [replace(chosen, filters=f) for f in (128, 64) if k % f == 0 and f < k]
     return [
         s
         for s in dict.fromkeys(wanted)
@@ -207,8 +202,8 @@ def cuts(pair: Pair, options: argparse.Namespace) -> list[PointwiseShape]:
 
 def registers(shape: PointwiseShape, prologue: int) -> int:
     """About how many a thread needs: sums, packs and all the rest."""
-    packs = 8 * shape.row_blocks * (2 if prologue > 1 else 1)
-    return shape.filters // 2 * shape.row_blocks + packs + (64 if prologue else 40)
+    packs = 8 * (2 if prologue > 1 else 1) * (1 if shape.ahead else 1 + shape.depth)
+    return shape.filters // 2 + packs + (64 if prologue else 40)
 
 
 @contextmanager
@@ -225,10 +220,7 @@ def recut(pair: Pair, shape: PointwiseShape) -> Pair:
     a = pair.both.attributes
     most = pair.separate[-1].attributes["partial_rows"]
     blocks = pointwise_launches.blocks_along(a["rows"], a["k"], shape, most)
-    packed = pair.separate[-1].operands[3] if shape.streams else None
-    operands = (*pair.both.operands[:21], packed)
-    attributes = {**a, "partial_rows": blocks}
-    return replace(pair, both=replace(pair.both, operands=operands, attributes=attributes))
+    return replace(pair, both=replace(pair.both, attributes={**a, "partial_rows": blocks}))
 
 
 def compile_all(pairs: Sequence[Pair], bench: Bench, options: argparse.Namespace) -> None:
@@ -291,14 +283,12 @@ def main() -> None:
         for shape in cuts(pair, options):
             with cut(shape):
                 new = recut(pair, shape)
-                first = shape == cuts(pair, options)[0]
-                wrong = agreement(bench, new) if first or shape.streams else ""
+                wrong = agreement(bench, new)
                 copies, ends = placed(new, sets)
                 us = bench.microseconds([one.both for one in copies] * times, ends, sets * times)
             share = nbytes / us / 1e3 / rate
-            cutting = f"{shape.filters}x{shape.row_blocks} d{shape.depth} a{shape.ahead} "
-            cutting += f"{shape.threads}x{shape.blocks}{' together' if shape.warpgroups else ''}"
-            cutting += " streams" if shape.streams else ""
+            cutting = f"{shape.filters} filters, depth {shape.depth}, ahead {shape.ahead}, "
+            cutting += f"{shape.blocks} x {shape.threads} threads"
             print(
                 f"{counts[pair.name]} {pair.name:44s} {apart:7.1f} {us:7.1f} {apart / us:5.2f} "
                 f"{share:4.0%} {cutting}  {wrong}",

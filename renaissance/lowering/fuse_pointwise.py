@@ -81,13 +81,11 @@ def joined(calls: Sequence[InPlaceCall], norm: int | None, convolution: int) -> 
     operands += (*last.operands[_CONV_PREV_MEAN:], mask)
     sizes = {name: a[name] for name in ("c", "k", "type", "momentum", "eps")}
     sizes |= {"rows": a["n"] * a["p"] * a["q"], "activation": activation}
-    call = InPlaceCall(targets.POINTWISE_FORWARD, (*operands, None), sizes, last.where)
+    call = InPlaceCall(targets.POINTWISE_FORWARD, operands, sizes, last.where)
     shape = shape_of(a["c"], a["k"], prologue_of(call))
-    if shape is None:
-        return replace(call, attributes={**sizes, "partial_rows": 1})
-    packed = last.operands[_CONV_WORKSPACE] if shape.streams else None
-    sizes["partial_rows"] = blocks_along(sizes["rows"], a["k"], shape, a["partial_rows"])
-    return replace(call, operands=(*operands, packed), attributes=sizes)
+    most = a["partial_rows"]
+    blocks = 1 if shape is None else blocks_along(sizes["rows"], a["k"], shape, most)
+    return replace(call, attributes={**sizes, "partial_rows": blocks})
 
 
 def pays(call: InPlaceCall) -> bool:

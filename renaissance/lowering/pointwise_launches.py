@@ -6,7 +6,7 @@ all fit, or their sums take too many registers, several blocks read the same row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import PlannedLaunch, kernel
@@ -14,18 +14,7 @@ from renaissance.lowering.packs import launch, map_constants
 from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 # Positions of operands of rn_pointwise_forward (csrc/ffi/decode_pointwise.h).
-X, MEAN, SHORTCUT, SHORTCUT_MEAN, Y, FILTERS, OUTPUT, PARTIAL, MASK, PACKED = (
-    0,
-    3,
-    5,
-    8,
-    10,
-    11,
-    12,
-    19,
-    20,
-    21,
-)
+MEAN, SHORTCUT, SHORTCUT_MEAN, MASK = 3, 5, 8, 20
 
 SHARED_BYTES = 227 * 1024
 """Dynamic shared memory that the blocks of a multiprocessor share."""
@@ -39,23 +28,17 @@ class PointwiseShape:
 
     Attributes:
         filters: Filters of a block; a multiple of 8 that divides all of them.
-        row_blocks: Times 16 rows that a warp multiplies at once.
-        depth: Times 32 channels of a warp's rows that it asks for at once; divides them all.
-        ahead: How many of these are on their way.
-        threads: Threads of a block.
+        depth: Times 32 channels of its rows that a warp asks for at once; divides them all.
+        ahead: How many of these are on their way into shared memory; 0 for one, into registers.
         blocks: Blocks of a multiprocessor at a time: a bound on registers.
-        warpgroups: Whether four warps multiply together where the device can.
-        streams: Whether filters come with the rows, because they do not fit.
+        threads: Threads of a block.
     """
 
     filters: int
-    row_blocks: int = 1
     depth: int = 1
     ahead: int = 2
-    threads: int = 256
     blocks: int = 1
-    warpgroups: bool = False
-    streams: bool = False
+    threads: int = 256
 
 
 def prologue_of(call: InPlaceCall) -> int:
@@ -69,19 +52,11 @@ def prologue_of(call: InPlaceCall) -> int:
 
 def shared_bytes(shape: PointwiseShape, c: int, prologue: int) -> int:
     """Dynamic shared memory of a block; the kernel refuses to compile with another number."""
-    steps = ceil_div(c, 32)
-    slots = shape.ahead + shape.streams
-    filters = (slots * shape.depth if shape.streams else steps) * shape.filters * 64
-    sums = shape.threads // 32 * 2 * shape.filters * 4
+    steps, warps = ceil_div(c, 32), shape.threads // 32
+    filters = max(steps * shape.filters * 64, warps * 2 * shape.filters * 4)
     norms = (0, 1, 1, 2)[prologue] * 3 * steps * 32 * 4
-    packs = 2 * shape.row_blocks * (2 if prologue > 1 else 1)
-    ring = slots * shape.depth * packs * shape.threads * 16
-    return max(filters, sums) + norms + ring
-
-
-def packed_bytes(shape: PointwiseShape, c: int, k: int) -> int:
-    """Scratch memory that streamed filters take, all of them."""
-    return ceil_div(c, 32) * k * 64 if shape.streams else 0
+    turn = shape.depth * 2 * (2 if prologue > 1 else 1) * shape.threads * 16
+    return filters + norms + shape.ahead * turn
 
 
 def fits(shape: PointwiseShape, c: int, prologue: int) -> bool:
@@ -96,12 +71,20 @@ def depth_of(c: int) -> int:
 
 
 def shape_of(c: int, k: int, prologue: int) -> PointwiseShape | None:
-    """The cut for so many channels and filters; None where a block cannot hold enough of them."""
+    """The cut for so many channels and filters; None where a block cannot hold enough of them.
+
+    As measured (benchmarks/notes_pointwise.md): one block to a multiprocessor, but two where sums
+    take a third of the registers and rows are short; registers for few filters behind an add.
+    """
     if c % 8 or k % 8:
         return None
-    for filters in range(min(k, 256), 0, -8):
-        shape = PointwiseShape(filters, depth=depth_of(c))
-        if k % filters == 0 and fits(shape, c, prologue):
+    for filters in (f for f in range(min(k, 256), 0, -8) if k % f == 0):
+        shape = PointwiseShape(filters, depth_of(c))
+        if 64 <= filters <= 96 and c <= 256:
+            shape = replace(shape, blocks=2)
+        if prologue == 2 and filters <= 64:
+            shape = replace(shape, ahead=0, blocks=1)
+        if fits(shape, c, prologue):
             return shape
     return None
 
@@ -115,7 +98,7 @@ def blocks_along(rows: int, k: int, shape: PointwiseShape, most: int) -> int:
         shape: The cut.
         most: Rows of partial sums there is memory for.
     """
-    tiles = ceil_div(rows, shape.threads // 32 * 16 * shape.row_blocks)
+    tiles = ceil_div(rows, shape.threads // 32 * 16)
     return max(1, min(most, tiles, MULTIPROCESSORS * shape.blocks // (k // shape.filters)))
 
 
@@ -134,26 +117,17 @@ def pointwise_forward(call: InPlaceCall) -> list[PlannedLaunch]:
         "mask": int(call.operands[MASK] is not None),
         "descending": int(prologue < 2),
         "filters": shape.filters,
-        "row_blocks": shape.row_blocks,
         "depth": shape.depth,
         "ahead": shape.ahead,
         "threads": shape.threads,
         "blocks": shape.blocks,
-        "warpgroups": int(shape.warpgroups),
-        "stream": int(shape.streams),
         "shared_bytes": shared,
     }
     grid = (a["partial_rows"], a["k"] // shape.filters, 1)
     output = map_constants({"c": a["k"], "type": a["type"]}, tile=1, summed=2)
     finalise = (ceil_div(a["k"], 32), 1, 1)
-    source, packing = "pointwise_forward.cu", []
-    if shape.streams:
-        found = kernel(source, "pointwise_filters", **constants)
-        blocks = ceil_div(ceil_div(a["c"], 32) * shape.filters * 4, shape.threads)
-        packing = [PlannedLaunch(found, (blocks, grid[1], 1), shape.threads)]
-    found = kernel(source, "pointwise_forward", **constants)
+    found = kernel("pointwise_forward.cu", "pointwise_forward", **constants)
     return [
-        *packing,
         PlannedLaunch(found, grid, shape.threads, shared),
         launch("batch_norm_statistics.cu", "batch_norm_finalise", finalise, 1024, **output),
     ]

@@ -68,7 +68,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.CONV_FORWARD_STATISTICS: {3: 0, -1: 0},
     targets.CONV_BACKWARD_DATA: {3: 0},
     targets.CONV_BACKWARD_WEIGHT: {3: 0},
-    targets.POINTWISE_FORWARD: {19: 0, 21: 0},
+    targets.POINTWISE_FORWARD: {19: 0},
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: {3: 0},
     targets.DEPTHWISE_NORM_FORWARD: {14: 0},
     targets.DEPTHWISE_CONV_BACKWARD: {16: 0, 17: 0},

@@ -13,7 +13,7 @@ from renaissance.lowering.targets import Target
 from tests.emulation.run import emulate
 
 STATISTICS = "P" * 8 + "qqqffi"
-RECORD = f"{STATISTICS}{'P' * 13}qqiiPP"
+RECORD = f"{STATISTICS}{'P' * 13}qqiiP"
 
 
 def run(target: Target, *operands: Any, **a: Any) -> tuple[np.ndarray, ...]:
@@ -23,14 +23,12 @@ def run(target: Target, *operands: Any, **a: Any) -> tuple[np.ndarray, ...]:
         np.array(o.value) if isinstance(o, Updated) else None if o is None else np.array(o)
         for o in operands
     ]
-    x_to_y, (w, output), behind, last = arrays[:11], arrays[11:13], arrays[13:20], arrays[20:]
+    x_to_y, (w, output), behind, mask = arrays[:11], arrays[11:13], arrays[13:20], arrays[20]
     sizes = [a["rows"], a["k"], a["partial_rows"], a["momentum"], a["eps"], a["type"]]
     statistics = [output, *behind, *sizes]
-    mask, packed = last
     apply = [*x_to_y, None, mask, a["rows"], a["c"], a["type"], a["activation"]]
-    *products, finalise = launches_of(InPlaceCall(target, given, a))
-    for product in products:
-        emulate(product, "PointwiseForward", RECORD, [*statistics, *apply, w, packed])
+    product, finalise = launches_of(InPlaceCall(target, given, a))
+    emulate(product, "PointwiseForward", RECORD, [*statistics, *apply, w])
     emulate(finalise, "BatchNormStatistics", STATISTICS, statistics)
     return tuple(
         array

@@ -46,7 +46,6 @@ def forward(
     prologue = ("mean" in given) + ("shortcut" in given) + ("shortcut_mean" in given)
     shape = pointwise_launches.shape_of(c, k, prologue)
     assert shape is not None
-    packed_bytes = pointwise_launches.packed_bytes
     blocks = pointwise_launches.blocks_along(rows, k, shape, MOST_BLOCKS)
     vectors = ("mean", "inverse_std", "next_mean", "next_var")
     results = call(
@@ -56,7 +55,6 @@ def forward(
         poisoned((rows, k), np.float16), given["prev_mean"], given["prev_var"],
         *(poisoned((k,), np.float32) for _ in vectors), poisoned((blocks, 2 * k), np.float32),
         poisoned((rows, c // 8), np.uint8) if mask else None,
-        poisoned((packed_bytes(shape, c, k),), np.uint8) if shape.streams else None,
         rows=rows, c=c, k=k, type=1, activation=ACTIVATION_NUMBERS[activation],
         partial_rows=blocks, momentum=0.1, eps=1e-5,
     )  # fmt: skip

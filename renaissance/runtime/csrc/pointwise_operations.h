@@ -9,15 +9,12 @@ namespace rn {
 // (rows, k), and the statistics of that. Without a norm (apply.norm.mean is null) x itself is
 // convolved, and neither y nor a mask is written. Half precision only; c and k are multiples of 8.
 //
-// packed is scratch memory for the filters in another order, where the kernel wants them so.
-//
 // The statistics come first: the kernel that finishes them takes no more of the record than that.
 // statistics.partial holds partial_rows rows: sums of the output, then of its squares.
 struct PointwiseForward {
   BatchNormStatistics statistics;
   BatchNormApply apply;
   const void* w;
-  void* packed;
 };
 
 }  // namespace rn

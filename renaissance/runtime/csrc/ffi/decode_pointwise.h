@@ -24,7 +24,7 @@ inline PointwiseForward decode(Call& call) {
   apply.mask = call.pointer();
   apply.rows = statistics.rows, apply.c = call.integer("c");
   apply.type = statistics.type, apply.activation = small(call, "activation");
-  return {statistics, apply, w, call.pointer()};
+  return {statistics, apply, w};
 }
 
 }  // namespace rn

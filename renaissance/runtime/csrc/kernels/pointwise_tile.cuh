@@ -9,13 +9,12 @@
 #pragma once
 
 #include "device.cuh"
-#include "pointwise_warpgroup.cuh"
 
 namespace rn {
 
 constexpr int kThreads = RN_THREADS, kWarps = kThreads / 32;
-constexpr int kRowBlocks = RN_ROW_BLOCKS, kWarpRows = 16 * kRowBlocks;
-constexpr int kRowsOfLane = 2 * kRowBlocks;       // rows lane / 4 + 8 r of the warp's
+constexpr int kWarpRows = 16;
+constexpr int kRowsOfLane = 2;                    // rows lane / 4 and lane / 4 + 8 of the warp's
 constexpr int kSteps = (RN_C + 31) / 32;          // a step is 32 channels, 8 of them a lane's
 constexpr int kFilters = RN_FILTERS;              // of a block
 constexpr int kColumns = kFilters / 8;            // products side by side
@@ -43,22 +42,13 @@ __device__ __forceinline__ int filter_of(int column, int n) {
   return begin * 8 + n / 2 * 2 * width + 2 * (column - begin) + n % 2;
 }
 
-constexpr int kStepFilters = kColumns * 32;  // packs of them that a step needs
-constexpr int kFilterPacks = kSteps * kStepFilters;
+constexpr int kFilterPacks = kSteps * kColumns * 32;
 
-// Brings a block's filters into the order of lanes; of every `apart` packs a thread brings one.
-__device__ __forceinline__ void load_filters(Pack* to, const half_bits* w, int first, int apart) {
-  for (int i = first; i < kFilterPacks; i += apart) {
+__device__ __forceinline__ void load_filters(Pack* to, const half_bits* w) {
+  for (int i = threadIdx.x; i < kFilterPacks; i += kThreads) {
     int lane = i % 32, column = i / 32 % kColumns, c = i / 32 / kColumns * 32 + lane % 4 * 8;
     const half_bits* filter = w + static_cast<Index>(filter_of(column, lane / 4)) * RN_C;
-    Pack pack = c < RN_C ? *reinterpret_cast<const Pack*>(filter + c) : Pack{};
-    if (!kWarpgroups) {
-      to[i] = pack;
-      continue;
-    }
-    uint* blocks = reinterpret_cast<uint*>(to) + lane + (i / 32 / kColumns * 4 * kColumns + column) * 32;
-#pragma unroll
-    for (int v = 0; v < 4; ++v) blocks[v * kColumns * 32] = pack.value[v];
+    to[i] = c < RN_C ? *reinterpret_cast<const Pack*>(filter + c) : Pack{};
   }
 }
 
@@ -87,7 +77,7 @@ __device__ __forceinline__ float fold(float (&v)[kCount]) {
 
 // Sums of a warp's rows, and what statistics gather from them over all rows that the warp works on.
 struct Product {
-  float sum[kRowBlocks][kColumns][4];
+  float sum[kColumns][4];
   float total[kGroups], squares[kGroups];
 
   __device__ __forceinline__ void begin() {
@@ -97,42 +87,22 @@ struct Product {
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int i = 0; i < kRowBlocks; ++i)
+    for (int j = 0; j < kColumns; ++j)
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
+      for (int e = 0; e < 4; ++e) sum[j][e] = 0.0f;
   }
 
   // Adds the products of a step; a lane's packs are of its rows and eight channels.
   __device__ __forceinline__ void add(const Pack* filters, int step, const Pack (&rows)[kRowsOfLane]) {
-#if RN_TOGETHER
-    SharedAddress place = shared_address(filters + step * kStepFilters);
-    warpgroup_fence();
-#pragma unroll
-    for (int i = 0; i < kRowBlocks; ++i) {
-      const uint(&low)[4] = rows[2 * i].value, (&high)[4] = rows[2 * i + 1].value;
-      uint first[4] = {low[0], high[0], low[1], high[1]};
-      uint second[4] = {low[2], high[2], low[3], high[3]};
-      warpgroup_add(sum[i], first, place, kColumns * 128);
-      warpgroup_add(sum[i], second, place + 2 * kColumns * 128, kColumns * 128);
-    }
-    warpgroup_finish();
-#else
-    const Pack* mine = filters + step * kStepFilters + threadIdx.x % 32;
+    const Pack* mine = filters + step * kColumns * 32 + threadIdx.x % 32;
+    const uint(&low)[4] = rows[0].value, (&high)[4] = rows[1].value;
+    uint first[4] = {low[0], high[0], low[1], high[1]}, second[4] = {low[2], high[2], low[3], high[3]};
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
       Pack f = mine[j * 32];
-#pragma unroll
-      for (int i = 0; i < kRowBlocks; ++i) {
-        const uint(&low)[4] = rows[2 * i].value, (&high)[4] = rows[2 * i + 1].value;
-        uint first[4] = {low[0], high[0], low[1], high[1]};
-        uint second[4] = {low[2], high[2], low[3], high[3]};
-        multiply_add(sum[i][j], first, f.value[0], f.value[1]);
-        multiply_add(sum[i][j], second, f.value[2], f.value[3]);
-      }
+      multiply_add(sum[j], first, f.value[0], f.value[1]);
+      multiply_add(sum[j], second, f.value[2], f.value[3]);
     }
-#endif
   }
 
   // Stores the sums as halves from `y`, the place of the lane's first row and the block's first filter,
@@ -156,8 +126,8 @@ struct Product {
       Vector<uint, kWidth> pairs;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        const float(&s)[4] = sum[r / 2][begin + j];
-        uint pair = pairs.value[j] = pack_halves(s[r % 2 * 2], s[r % 2 * 2 + 1]);
+        const float(&s)[4] = sum[begin + j];
+        uint pair = pairs.value[j] = pack_halves(s[2 * r], s[2 * r + 1]);
         float low = low_half(pair), high = high_half(pair);
         some[2 * j] += low, some[2 * j + 1] += high;
         more[2 * j] += low * low, more[2 * j + 1] += high * high;
