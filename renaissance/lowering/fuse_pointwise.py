@@ -12,7 +12,12 @@ from dataclasses import replace
 from renaissance.lowering import targets
 from renaissance.lowering.call_order import may_move, overlap, reads, writes
 from renaissance.lowering.in_place import InPlaceCall, Operand
-from renaissance.lowering.pointwise_launches import blocks_along, prologue_of, shape_of
+from renaissance.lowering.pointwise_launches import (
+    LEAST_SHARED_BYTES,
+    blocks_along,
+    prologue_of,
+    shape_of,
+)
 
 # Positions of operands in the records of the calls that are joined (csrc/map_operations.h).
 _APPLY_Y, _APPLY_Z, _APPLY_MASK = 10, 11, 12
@@ -95,7 +100,7 @@ def pays(call: InPlaceCall) -> bool:
     there is no norm to join, it beats the library only where filters are smaller still.
     """
     a, prologue = call.attributes, prologue_of(call)
-    shape = shape_of(a["c"], a["k"], prologue)
+    shape = shape_of(a["c"], a["k"], prologue, LEAST_SHARED_BYTES)
     few = _FEW_VALUES if prologue else _FEW_VALUES // 4
     return shape is not None and a["rows"] >= _MANY_ROWS and a["c"] * a["k"] < few
 

@@ -6,6 +6,7 @@ all fit, or their sums take too many registers, several blocks read the same row
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 from renaissance.lowering.in_place import InPlaceCall
@@ -17,7 +18,9 @@ from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 MEAN, SHORTCUT, SHORTCUT_MEAN, MASK = 3, 5, 8, 20
 
 SHARED_BYTES = 227 * 1024
-"""Dynamic shared memory that the blocks of a multiprocessor share."""
+"""Shared memory of a multiprocessor (H200); the attribute ``shared_limit`` names another."""
+LEAST_SHARED_BYTES = 99 * 1024
+"""That of the smallest device."""
 RESERVED_BYTES = 1024
 """What a block takes of it besides."""
 
@@ -59,9 +62,9 @@ def shared_bytes(shape: PointwiseShape, c: int, prologue: int) -> int:
     return filters + norms + shape.ahead * turn
 
 
-def fits(shape: PointwiseShape, c: int, prologue: int) -> bool:
-    """Whether its blocks fit a multiprocessor."""
-    return (shared_bytes(shape, c, prologue) + RESERVED_BYTES) * shape.blocks <= SHARED_BYTES
+def fits(shape: PointwiseShape, c: int, prologue: int, limit: int = SHARED_BYTES) -> bool:
+    """Whether its blocks fit a multiprocessor of so much shared memory."""
+    return (shared_bytes(shape, c, prologue) + RESERVED_BYTES) * shape.blocks <= limit
 
 
 def depth_of(c: int) -> int:
@@ -70,21 +73,28 @@ def depth_of(c: int) -> int:
     return steps if steps < 4 else next(d for d in (2, 3, 5, 1) if steps % d == 0)
 
 
-def shape_of(c: int, k: int, prologue: int) -> PointwiseShape | None:
+def shape_of(c: int, k: int, prologue: int, limit: int = SHARED_BYTES) -> PointwiseShape | None:
     """The cut for so many channels and filters; None where a block cannot hold enough of them.
 
     As measured (benchmarks/notes_pointwise.md): one block to a multiprocessor, but two where sums
     take a third of the registers and rows are short; registers for few filters behind an add.
+
+    Args:
+        c: Channels.
+        k: Filters.
+        prologue: See :func:`prologue_of`.
+        limit: Shared memory of a multiprocessor.
     """
     if c % 8 or k % 8:
         return None
-    for filters in (f for f in range(min(k, 256), 0, -8) if k % f == 0):
-        shape = PointwiseShape(filters, depth_of(c))
-        if 64 <= filters <= 96 and c <= 256:
+    filters = [f for f in range(min(k, 256), 0, -8) if k % f == 0]
+    for count, ahead in itertools.product(filters, (2, 0)):
+        shape = PointwiseShape(count, depth_of(c), ahead)
+        if prologue == 2 and count <= 64:
+            shape = replace(shape, ahead=0)
+        elif 64 <= count <= 96 and c <= 256:
             shape = replace(shape, blocks=2)
-        if prologue == 2 and filters <= 64:
-            shape = replace(shape, ahead=0, blocks=1)
-        if fits(shape, c, prologue):
+        if fits(shape, c, prologue, limit):
             return shape
     return None
 
@@ -105,7 +115,7 @@ def blocks_along(rows: int, k: int, shape: PointwiseShape, most: int) -> int:
 def pointwise_forward(call: InPlaceCall) -> list[PlannedLaunch]:
     """Launches of ``rn_pointwise_forward``."""
     a, prologue = call.attributes, prologue_of(call)
-    shape = shape_of(a["c"], a["k"], prologue)
+    shape = shape_of(a["c"], a["k"], prologue, a.get("shared_limit", SHARED_BYTES))
     assert shape is not None, "fused without a shape"
     shared = shared_bytes(shape, a["c"], prologue)
     constants = {

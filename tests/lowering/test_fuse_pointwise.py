@@ -13,7 +13,7 @@ from renaissance.lowering import fuse_pointwise, targets
 from renaissance.lowering.fused import train_pass
 from renaissance.lowering.fused_nodes import Scene
 from renaissance.lowering.in_place import InPlaceCall, Location
-from renaissance.lowering.pointwise_launches import MASK, prologue_of, shape_of
+from renaissance.lowering.pointwise_launches import MASK, prologue_of, shape_of, shared_bytes
 from renaissance.runtime import library
 from tests.lowering.native import on_device
 
@@ -127,3 +127,13 @@ def test_a_norm_in_place_of_an_operand_stays_apart(always: None, position: int) 
     apart = fuse_pointwise.fuse_pointwise([changed, follow])
     assert apart[0] == changed and len(apart) == 2
     assert Bank.SCRATCH in apart[1].banks
+
+
+@pytest.mark.parametrize("limit", [99, 163, 227])
+def test_a_cut_fits_the_device(limit: int) -> None:
+    for c, k, prologue in ((256, 128, 2), (256, 64, 3), (576, 96, 1), (96, 576, 2), (64, 256, 1)):
+        shape = shape_of(c, k, prologue, limit << 10)
+        assert shape is not None
+        assert k % shape.filters == 0
+        assert shared_bytes(shape, c, prologue) * shape.blocks <= limit << 10
+    assert shape_of(256, 60, 2) is None
