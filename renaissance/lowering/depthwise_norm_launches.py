@@ -12,11 +12,13 @@ from typing import Any
 
 from renaissance.lowering.in_place import InPlaceCall
 from renaissance.lowering.launches import THREADS, PlannedLaunch
-from renaissance.lowering.packs import launch, map_constants, pack_width, tile_of
+from renaissance.lowering.packs import launch, map_constants, tile_of
 from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 
 # Positions of operands in the operation's record (csrc/ffi/decode_depthwise.h).
 X, GAMMA, ACTIVATED, W, Y, PARTIAL = 0, 1, 5, 6, 7, 14
+LINE_BYTES = 128
+"""What the device reads at once."""
 SUMS_OF_Y = 2
 """Partial sums of values themselves, for the kernel that finishes them (``RN_SUMMED``)."""
 
@@ -31,13 +33,21 @@ class StripShape:
         blocks: Blocks that must fit on a multiprocessor, which bounds the registers.
     """
 
-    width: int = 2
-    across: int = 7
+    width: int
+    across: int
     blocks: int = 2
 
 
-STRIPS = {1: StripShape(), 2: StripShape()}
-"""By stride; measured in ``benchmarks/notes_depthwise.md``."""
+WIDE_STRIPS, NARROW_PACKS = StripShape(2, 7), StripShape(4, 2)
+
+
+def shape_of(a: Any) -> StripShape:
+    """Which shape suits a convolution; measured in ``benchmarks/notes_depthwise.md``.
+
+    Args:
+        a: Its attributes c and q.
+    """
+    return WIDE_STRIPS if a["q"] <= 7 or a["c"] % 4 else NARROW_PACKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +69,64 @@ class Cut:
 
 
 def cut_of(a: Any, most: int) -> Cut:
-    """The cut in which the device is done soonest, if all rows take equally long.
+    """The cut in which the device is done soonest, by a simple count of rows.
 
-    Strips that are shorter fill it more evenly, and read more rows twice.
+    All blocks run at once; each takes one group of strips after the other. A step over a row counts
+    1, and a strip one more, before its first row has come.
 
     Args:
         a: The attributes n, p, q, c and stride of the convolution.
         most: Rows of partial sums there is room for.
     """
-    shape, best = STRIPS[a["stride"]], (0, Cut(0, 0))
-    tile, tiles = tile_of(a["c"] // _width(a))
+    shape = shape_of(a)
+    tile, tiles = tile_of_columns(a["c"] // shape.width, 2 * shape.width)
+    together = max(1, min(most, MULTIPROCESSORS * shape.blocks // tiles))
+    best: tuple[int, Cut] | None = None
     for segments in range(1, a["p"] + 1):
         rows = ceil_div(a["p"], segments)
         strips = a["n"] * ceil_div(a["p"], rows) * ceil_div(a["q"], shape.across)
         groups = ceil_div(strips, THREADS // tile)
-        turns = ceil_div(groups, most)
-        pieces = ceil_div(groups, turns)
-        waves = ceil_div(pieces * tiles, MULTIPROCESSORS * shape.blocks)
-        cost = waves * turns * (rows * a["stride"] + 3 - a["stride"])
-        if segments == 1 or cost < best[0]:
-            best = cost, Cut(rows, pieces)
+        turns = ceil_div(groups, together)
+        cost = turns * (rows * a["stride"] + 3 - a["stride"] + 1)
+        if best is None or cost < best[0]:
+            best = cost, Cut(rows, min(groups, together))
+    assert best is not None
     return best[1]
 
 
-def _width(a: Any) -> int:
-    return pack_width(a["c"], 1, STRIPS[a["stride"]].width)
+def tile_of_columns(columns: int, pack_bytes: int) -> tuple[int, int]:
+    """Packs side by side in a block, and how many such tiles there are.
+
+    Whole pixels, or whole lines of memory: other blocks read the rest of a line too late. Of these,
+    what leaves the fewest threads idle.
+
+    Args:
+        columns: Packs of a pixel.
+        pack_bytes: Bytes of a pack.
+    """
+    fitting = [
+        tile
+        for tile in range(1, min(columns, THREADS) + 1)
+        if tile == columns or (columns % tile == 0 and tile * pack_bytes % LINE_BYTES == 0)
+    ]
+    if not fitting:
+        return tile_of(columns)
+    tile = max(fitting, key=lambda tile: (THREADS // tile * tile, -tile))
+    return tile, columns // tile
 
 
 def depthwise_norm_forward(call: InPlaceCall) -> list[PlannedLaunch]:
     """Launches of ``rn_depthwise_norm_forward``: the maps with partial sums, then their sum."""
     a, given = call.attributes, [operand is not None for operand in call.operands]
-    shape, width = STRIPS[a["stride"]], _width(a)
-    tile, tiles = tile_of(a["c"] // width)
+    shape = shape_of(a)
+    tile, tiles = tile_of_columns(a["c"] // shape.width, 2 * shape.width)
     constants = {name: a[name] for name in ("r", "s", "stride", "c")}
-    constants |= {"half": 1, "width": width, "across": shape.across, "blocks": shape.blocks}
+    constants |= {"half": 1, "width": shape.width, "across": shape.across}
+    constants |= {"blocks": shape.blocks}
     constants |= {"rows": a["strip_rows"], "tile": tile, "norm": int(given[GAMMA])}
     constants |= {"store": int(given[ACTIVATED]), "activation": a["activation"]}
     constants["whole"] = int(a["w"] % (shape.across * a["stride"]) == 0)
-    grid = (a["partial_rows"], tiles, 1)
+    grid = (a["partial_rows"] * tiles, 1, 1)
     first = launch("depthwise_norm.cu", "depthwise_norm_forward", grid, THREADS, **constants)
     finishes = map_constants(a, tile=1, summed=SUMS_OF_Y)
     grid = (ceil_div(a["c"], 32), 1, 1)

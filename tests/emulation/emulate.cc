@@ -61,6 +61,12 @@ void copy_async(SharedAddress to, const void* from, bool inside) {
   else std::memset(const_cast<char*>(to), 0, kBytes);
 }
 
+inline uint load_shared(SharedAddress from) {
+  uint word;
+  std::memcpy(&word, from, 4);
+  return word;
+}
+
 inline void commit_copies() {}
 inline void keep_order() {}
 template <int kPending>

@@ -9,9 +9,17 @@ import pytest
 
 from renaissance.core.types import Bank
 from renaissance.lowering import targets
-from renaissance.lowering.depthwise_norm_launches import ACTIVATED, X, Y
+from renaissance.lowering.depthwise_norm_launches import (
+    ACTIVATED,
+    X,
+    Y,
+    cut_of,
+    shape_of,
+    tile_of_columns,
+)
 from renaissance.lowering.fuse_depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.in_place import InPlaceCall, Location
+from renaissance.lowering.packs import tile_of
 from renaissance.runtime import library
 from tests.emulation import depthwise as emulated
 from tests.emulation.run import COMPILER
@@ -26,15 +34,16 @@ native = pytest.mark.skipif(not library.status().custom_calls, reason=library.st
 # n, h, w, c, stride, activation (False: no norm), whether the activated map is stored
 CASES = [
     (2, 9, 7, 6, 1, "relu6", True),
-    (1, 5, 15, 70, 1, "relu6", False),
+    (1, 5, 15, 72, 1, "relu6", False),
     (1, 7, 9, 6, 2, "hardswish", True),
-    (2, 8, 28, 6, 2, False, False),
+    (2, 8, 29, 12, 2, False, False),
+    (1, 2, 3, 640, 1, "relu6", False),
 ]
 MORE_CASES = [
     (2, 1, 1, 2, 2, "relu6", True),
     (1, 2, 3, 4, 1, None, True),
     (1, 5, 28, 72, 1, False, False),
-    (1, 14, 14, 16, 2, "relu", False),
+    (1, 16, 28, 16, 2, "relu", True),
     (5, 15, 21, 96, 1, "relu6", True),
 ]
 
@@ -104,7 +113,7 @@ def test_the_library_means_what_the_three_operations_mean(case: tuple[Any, ...])
 @native
 def test_an_activated_map_has_the_bits_of_the_norm_alone() -> None:
     """With values of every kind: zeros of both signs, infinities and NaN."""
-    given = given_of(2, 7, 14, 8, True)
+    given = given_of(2, 7, 14, 8, norm=True)
     x = given["x"]
     x[0, 0, 0, :] = (0.0, -0.0, np.inf, -np.inf, np.nan, 6.0, 65504.0, -65504.0)
     given["gamma"][:2], given["beta"][:2], given["norm_mean"][:2] = 1.0, 0.0, 0.0
@@ -183,3 +192,21 @@ def test_an_output_in_the_place_of_what_is_read_is_not_fused_with_its_reading() 
     assert norm == chain()[0]
     assert fused.operands[X] == place(5)
     assert fuse_depthwise(chain(y=5)) == chain(y=5)
+
+
+def test_blocks_read_whole_pixels_or_whole_lines() -> None:
+    assert tile_of_columns(72, 4) == (72, 1)
+    assert tile_of_columns(288, 4) == (32, 9)
+    assert tile_of_columns(36, 8) == (36, 1)
+    assert tile_of_columns(1000, 4) == tile_of(1000)
+    assert tile_of_columns(300, 4) == tile_of(300)
+
+
+@pytest.mark.parametrize(("c", "side", "stride"), [(32, 112, 1), (144, 56, 2), (960, 7, 1)])
+def test_all_blocks_run_at_once_and_share_all_strips(c: int, side: int, stride: int) -> None:
+    a = maps.conv_sizes((256, side, side, c), (c, 3, 3, 1), stride, 1)
+    cut, shape = cut_of(a, 512), shape_of(a)
+    tile, tiles = tile_of_columns(c // shape.width, 2 * shape.width)
+    assert 100 < cut.pieces * tiles <= 264
+    assert 1 <= cut.rows <= a["p"]
+    assert cut_of(a, 3).pieces == 3

@@ -163,26 +163,28 @@ struct PackNorm {
 #ifdef RN_TILE
 constexpr int kThreads = 256, kTile = RN_TILE, kRowLanes = kThreads / kTile;
 
-// A block of a reduction: blockIdx.x is its piece of the rows, blockIdx.y its tile of the columns.
+// A block of a reduction: its piece of the rows, blockIdx.x, and its tile of the columns, blockIdx.y, if
+// not said otherwise.
 struct Reduction {
-  int lane, slot, column;
+  int piece, tile, lane, slot, column;
   bool active;
 
-  __device__ __forceinline__ Reduction() {
+  __device__ __forceinline__ Reduction() : Reduction(blockIdx.x, blockIdx.y) {}
+  __device__ __forceinline__ Reduction(int piece, int tile) : piece(piece), tile(tile) {
     slot = threadIdx.x % kTile, lane = threadIdx.x / kTile;
-    column = blockIdx.y * kTile + slot;
+    column = tile * kTile + slot;
     active = lane < kRowLanes && column < kColumns;
   }
 
   // The first row of a thread, and how far it is to its next.
   __device__ __forceinline__ Index first() const {
-    return static_cast<Index>(blockIdx.x) * kRowLanes + lane;
+    return static_cast<Index>(piece) * kRowLanes + lane;
   }
   __device__ __forceinline__ Index step() const {
     return static_cast<Index>(gridDim.x) * kRowLanes;
   }
 
-  // Adds up the lanes in order and writes row blockIdx.x of sums number `which` of `count`.
+  // Adds up the lanes in order and writes row `piece` of sums number `which` of `count`.
   __device__ __forceinline__ void write(float* partial, const Floats& sum, int which, int count) {
     __shared__ float lanes[kRowLanes][kTile * kWidth];
     __syncthreads();
@@ -190,9 +192,9 @@ struct Reduction {
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) lanes[lane][slot * kWidth + j] = active ? sum[j] : 0.0f;
     __syncthreads();
-    Index row = (static_cast<Index>(blockIdx.x) * count + which) * RN_C;
+    Index row = (static_cast<Index>(piece) * count + which) * RN_C;
     for (int i = threadIdx.x; i < kTile * kWidth; i += kThreads) {
-      int c = blockIdx.y * kTile * kWidth + i;
+      int c = tile * kTile * kWidth + i;
       if (c >= RN_C) continue;
       float total = 0.0f;
       for (int l = 0; l < kRowLanes; ++l) total += lanes[l][i];

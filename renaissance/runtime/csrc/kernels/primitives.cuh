@@ -78,6 +78,13 @@ __device__ __forceinline__ void copy_async(SharedAddress to, const void* from, b
                  "n"(kBytes));
 }
 
+// A word of shared memory, read in its place among copies and waits for them.
+__device__ __forceinline__ uint load_shared(SharedAddress from) {
+  uint word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from));
+  return word;
+}
+
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 
 template <int kPending>
