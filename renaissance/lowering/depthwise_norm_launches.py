@@ -38,16 +38,18 @@ class StripShape:
     blocks: int = 2
 
 
-WIDE_STRIPS, NARROW_PACKS = StripShape(2, 7), StripShape(4, 2)
-
-
 def shape_of(a: Any) -> StripShape:
     """Which shape suits a convolution; measured in ``benchmarks/notes_depthwise.md``.
 
+    Seven pixels across need the fewest instructions, and reach the ends of most rows exactly; packs
+    of two channels then read whole lines only where a warp's channels are neighbours.
+
     Args:
-        a: Its attributes c and q.
+        a: Its attributes c, q and stride.
     """
-    return WIDE_STRIPS if a["q"] <= 7 or a["c"] % 4 else NARROW_PACKS
+    if a["q"] <= 7 or a["c"] % 4 or (a["stride"] == 1 and a["c"] % 64 == 0):
+        return StripShape(2, 7)
+    return StripShape(4, 3 if a["stride"] == 1 else 2)
 
 
 @dataclass(frozen=True, slots=True)

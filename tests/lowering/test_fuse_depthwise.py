@@ -34,7 +34,7 @@ native = pytest.mark.skipif(not library.status().custom_calls, reason=library.st
 # n, h, w, c, stride, activation (False: no norm), whether the activated map is stored
 CASES = [
     (2, 9, 7, 6, 1, "relu6", True),
-    (1, 5, 15, 72, 1, "relu6", False),
+    (1, 5, 16, 72, 1, "relu6", False),
     (1, 7, 9, 6, 2, "hardswish", True),
     (2, 8, 29, 12, 2, False, False),
     (1, 2, 3, 640, 1, "relu6", False),
