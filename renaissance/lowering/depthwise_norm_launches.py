@@ -19,8 +19,6 @@ from renaissance.lowering.tiles import MULTIPROCESSORS, ceil_div
 X, GAMMA, ACTIVATED, W, Y, PARTIAL = 0, 1, 5, 6, 7, 14
 LINE_BYTES = 128
 """What the device reads at once."""
-SUMS_OF_Y = 2
-"""Partial sums of values themselves, for the kernel that finishes them (``RN_SUMMED``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def depthwise_norm_forward(call: InPlaceCall) -> list[PlannedLaunch]:
     constants["whole"] = int(a["w"] % (shape.across * a["stride"]) == 0)
     grid = (a["partial_rows"] * tiles, 1, 1)
     first = launch("depthwise_norm.cu", "depthwise_norm_forward", grid, THREADS, **constants)
-    finishes = map_constants(a, tile=1, summed=SUMS_OF_Y)
+    finishes = map_constants(a, tile=1, summed=1)
     grid = (ceil_div(a["c"], 32), 1, 1)
     source, name = "batch_norm_statistics.cu", "batch_norm_finalise"
     return [first, launch(source, name, grid, 1024, **finishes)]
