@@ -30,6 +30,7 @@ from renaissance.lowering.in_place import (
     no_launches,
     thread,
 )
+from renaissance.lowering.joined_banks import array_bytes, bases_of, moved
 
 TABLE = Argument("table", written=True)
 TABLE_WIDTH = 8  # the columns of METRICS, loss and accuracies as sums; the last two are not used
@@ -43,7 +44,7 @@ class FusedPass:
 
     Attributes:
         calls: In order; the first takes a batch into its slot, the last reports.
-        bank_bytes: Sizes of the banks they touch.
+        bank_bytes: Sizes of the arrays of banks they touch.
     """
 
     calls: tuple[InPlaceCall, ...]
@@ -117,7 +118,10 @@ def _pass(
     banks = {bank for call in calls for bank in call.banks}
     sizes = {bank: scene.memory.bank_bytes(bank) for bank in Bank if bank in banks}
     check_places(calls, sizes)
-    return FusedPass(tuple(calls), sizes)
+    bases = bases_of(scene.memory)
+    if not bases:
+        return FusedPass(tuple(calls), sizes)
+    return FusedPass(moved(calls, bases), array_bytes(scene.memory))
 
 
 def _report(scene: Scene, *, training: bool) -> InPlaceCall:

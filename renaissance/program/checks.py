@@ -75,14 +75,12 @@ class BatchCheck:
             ValueError: as :func:`check_batch`.
             TypeError: likewise.
         """
-        if type(batch) is tuple and len(batch) == 2 and _on_device(batch):
-            images, labels = batch
-            kind = type(images), images.shape, images.dtype, labels.shape, labels.dtype
-            if kind not in self._passed:
-                check_batch(batch, self.shapes, self.classes)
+        kind = _kind(batch)
+        if kind not in self._passed:
+            check_batch(batch, self.shapes, self.classes)
+            if isinstance(batch[0], jax.Array) and isinstance(batch[1], jax.Array):
                 self._passed.add(kind)
-            return batch
-        return check_batch(batch, self.shapes, self.classes)
+        return batch
 
 
 def check_stacks(images: Any, labels: Any, shapes: tuple[ShapeId, ...]) -> None:
@@ -142,8 +140,15 @@ def name_dead_leaf(state: ArrayState, error: Exception) -> None:
         state.check_alive()
 
 
-def _on_device(batch: Batch) -> bool:
-    return isinstance(batch[0], jax.Array) and isinstance(batch[1], jax.Array)
+def _kind(batch: Any) -> Any:
+    """Types and shapes of a batch; None for what is no pair of arrays."""
+    if type(batch) is not tuple or len(batch) != 2:
+        return None
+    images, labels = batch
+    try:
+        return type(images), type(labels), images.dtype, labels.dtype, images.shape, labels.shape
+    except AttributeError:  # a list: it has none of them
+        return None
 
 
 def _check_kind(name: str, array: Any, kinds: str, expected: str) -> None:

@@ -23,6 +23,7 @@ from renaissance.lowering.fused import (
 from renaissance.lowering.fused_nodes import Scene, lower_nodes
 from renaissance.lowering.fused_persistent import check_persistent
 from renaissance.lowering.in_place import Banks, PlanLaunches, no_launches, thread
+from renaissance.lowering.joined_banks import array_bytes
 from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
@@ -73,7 +74,6 @@ class FusedBackend:
 
     def _arena(self) -> Arena:
         memory = self.graph.memory[Variant.TRAIN_BASE]
-        banks: dict[Bank, int] = {b: memory.bank_bytes(b) for b in Bank if b is not Bank.INPUT_B}
         kept = [
             tensor
             for tensor in memory.tensors.values()
@@ -81,7 +81,7 @@ class FusedBackend:
         ]
         shapes = {name: spec.shape for name, spec, _ in self.recipe.plan.weights()}
         shapes["lr_table"] = (self.config.options.lr_table_length,)
-        return Arena(kept, banks, shapes)
+        return Arena(kept, array_bytes(memory), shapes)
 
     # -- state ------------------------------------------------------------------------------------
 

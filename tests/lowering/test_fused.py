@@ -11,7 +11,7 @@ import pytest
 import renaissance as rn
 from renaissance.core.errors import PlanError
 from renaissance.core.types import Bank, Region, Variant
-from renaissance.lowering import targets
+from renaissance.lowering import joined_banks, targets
 from renaissance.lowering.fused import train_pass
 from renaissance.lowering.fused_nodes import LOWERINGS, Scene
 from renaissance.lowering.in_place import Argument, InPlaceCall, Location, check_places, thread
@@ -211,27 +211,47 @@ def test_every_bank_stays_in_place_and_nothing_is_set_aside() -> None:
         assert array.unsafe_buffer_pointer() == addresses[bank], bank
 
 
+@pytest.mark.parametrize("most", [0, joined_banks.JOINED_BYTES], ids=["apart", "joined"])
 @pytest.mark.parametrize("amp", [False, True])
-def test_no_call_writes_outside_its_tensors(amp: bool) -> None:
+def test_no_call_writes_outside_its_tensors(
+    amp: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined_banks, "JOINED_BYTES", most)
     _, fused = pair(mlp(rn.dropout(0.1)), amp=amp)
     state = fused.init(0)
-    marked = np.array(state.banks[Bank.SCRATCH])
-    free = np.ones(marked.shape, bool)
+    home = Bank.PERSISTENT if most else Bank.SCRATCH
+    base = joined_banks.bases_of(fused.memory).get(Bank.SCRATCH, 0)
+    marked = np.array(state.banks[home])
+    free = np.zeros(marked.shape, bool)
+    free[base : base + fused.memory.bank_bytes(Bank.SCRATCH)] = True
     for tensor in fused.memory.tensors.values():
         if tensor.bank is Bank.SCRATCH:
             # calls on whole regions of gradients work on the padding between them, which is zero
             end = (
                 tensor.end if tensor.region.name.startswith("G_") else tensor.offset + tensor.nbytes
             )
-            free[tensor.offset : end] = False
+            free[base + tensor.offset : base + end] = False
     assert free.sum() > 256
     marked[free] = 0xAB
-    banks = {**state.banks, Bank.SCRATCH: jax.numpy.array(marked, copy=True)}
+    banks = {**state.banks, home: jax.numpy.array(marked, copy=True)}
     state = BankState(state.arena, banks)
     for step in range(2):
         state, _ = fused.train_step(state, batch(step))
     fused.evaluate(state, batch(2))
-    assert (np.asarray(state.banks[Bank.SCRATCH])[free] == 0xAB).all()
+    assert (np.asarray(state.banks[home])[free] == 0xAB).all()
+
+
+def test_joined_banks_give_the_bits_of_banks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for most in (joined_banks.JOINED_BYTES, 0):
+        monkeypatch.setattr(joined_banks, "JOINED_BYTES", most)
+        _, fused = pair(mlp(rn.dropout(0.1)), amp=True)
+        state, _ = fused.train_step(fused.init(0), batch(0))
+        assert len(state.arrays) == (1 if most else 3)
+        stacked = tuple(part[None] for part in batch(1))
+        state, metrics = fused.train_steps(state, stacked)
+        found.append((fused.sha256(state), metrics["loss"], fused.evaluate(state, batch(2))))
+    np.testing.assert_equal(found[0], found[1])
 
 
 def test_a_donated_state_is_refused_by_name() -> None:

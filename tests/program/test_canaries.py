@@ -10,6 +10,7 @@ import pytest
 
 import renaissance as rn
 from renaissance.core.types import Bank, Variant
+from renaissance.lowering import joined_banks
 from renaissance.runtime import library
 from renaissance.runtime.arena import BankState
 from tests.program.support import CLASSES, SHAPE, random_batch
@@ -32,20 +33,29 @@ def net() -> rn.Layer:
     )
 
 
-def free_bytes(program: rn.Program, bank: Bank, size: int) -> np.ndarray:
-    """Which bytes of a bank belong to no tensor of any variant."""
+@pytest.fixture(params=[0, joined_banks.JOINED_BYTES], ids=["apart", "joined"], autouse=True)
+def arrays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Arrays that the three banks lie in."""
+    monkeypatch.setattr(joined_banks, "JOINED_BYTES", request.param)
+    return 1 if request.param else 3
+
+
+def free_bytes(program: rn.Program, array: Bank, size: int) -> np.ndarray:
+    """Which bytes of an array of banks belong to no tensor of any variant."""
     free = np.ones(size, bool)
+    bases = joined_banks.bases_of(program.memory)
     for variant in Variant:
         for tensor in program.graph.memory[variant].tensors.values():
-            if tensor.bank is bank:
+            if tensor.bank in bases or tensor.bank is array:
                 is_whole = tensor.region.name[0] in WHOLE
-                payload = tensor.offset + tensor.nbytes
-                free[tensor.offset : tensor.end if is_whole else payload] = False
+                base = bases.get(tensor.bank, 0)
+                end = tensor.end if is_whole else tensor.offset + tensor.nbytes
+                free[base + tensor.offset : base + end] = False
     return free
 
 
 def marked(program: rn.Program, state: BankState) -> Iterator[tuple[Bank, np.ndarray, np.ndarray]]:
-    """Every bank with its free bytes marked."""
+    """Every array of banks with its free bytes marked."""
     for bank, array in state.banks.items():
         content = np.array(array)
         free = free_bytes(program, bank, content.size)
@@ -54,14 +64,15 @@ def marked(program: rn.Program, state: BankState) -> Iterator[tuple[Bank, np.nda
 
 
 @pytest.mark.parametrize("amp", [False, True])
-def test_no_bank_is_written_outside_its_tensors(amp: bool) -> None:
+def test_no_bank_is_written_outside_its_tensors(amp: bool, arrays: int) -> None:
     program = rn.compile(net(), SHAPE, 8, amp=amp, ema=0.9, optimizer=rn.AdamW(), lowering="fused")
     state = program.init(0)
     assert isinstance(state, BankState)
     banks, free = {}, {}
     for bank, content, where in marked(program, state):
         banks[bank], free[bank] = jnp.array(content, copy=True), where
-    assert free[Bank.PERSISTENT].sum() > 1000 and free[Bank.SCRATCH].sum() > 1000
+    assert len(free) == arrays
+    assert all(free[bank].sum() > 1000 for bank in free if bank is not Bank.INPUT_A)
     state = BankState(state.arena, banks)
     for step in range(2):
         state, metrics = program.train_step(state, random_batch(step))
@@ -79,8 +90,14 @@ def test_a_byte_outside_is_noticed() -> None:
     state = program.init(0)
     assert isinstance(state, BankState)
     for bank, content, free in marked(program, state):
-        tensors = [t for t in program.memory.tensors.values() if t.bank is bank]
-        ends = [t.offset + t.nbytes for t in tensors if t.region.name[0] not in WHOLE]
+        bases = joined_banks.bases_of(program.memory)
+        every = program.memory.tensors.values()
+        tensors = [t for t in every if t.bank in bases or t.bank is bank]
+        ends = [
+            bases.get(t.bank, 0) + t.offset + t.nbytes
+            for t in tensors
+            if t.region.name[0] not in WHOLE
+        ]
         for end in (end for end in ends if end < content.size and content[end] == CANARY):
             assert free[end]
             break
