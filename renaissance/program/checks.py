@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from renaissance.core.errors import fail
@@ -53,34 +52,15 @@ def check_batch(batch: Batch, shapes: tuple[ShapeId, ...], classes: int) -> Batc
     return batch
 
 
-class BatchCheck:
-    """:func:`check_batch` for the batches of one program.
-
-    What is on the device is looked at by its types and shapes alone, so what has passed once passes
-    at once: a step of a small network is no longer than a careful look at its batch.
-
-    Args:
-        shapes: Those that the program was compiled for.
-        classes: Number of classes.
-    """
-
-    def __init__(self, shapes: tuple[ShapeId, ...], classes: int):
-        self.shapes, self.classes = shapes, classes
-        self._passed: set[Any] = set()
-
-    def __call__(self, batch: Batch) -> Batch:
-        """The batch.
-
-        Raises:
-            ValueError: as :func:`check_batch`.
-            TypeError: likewise.
-        """
-        kind = _kind(batch)
-        if kind not in self._passed:
-            check_batch(batch, self.shapes, self.classes)
-            if isinstance(batch[0], jax.Array) and isinstance(batch[1], jax.Array):
-                self._passed.add(kind)
-        return batch
+def kind_of(batch: Any) -> Any:
+    """Types and shapes of a batch; None for what is no pair of arrays."""
+    if type(batch) is not tuple or len(batch) != 2:
+        return None
+    images, labels = batch
+    try:
+        return type(images), type(labels), images.dtype, labels.dtype, images.shape, labels.shape
+    except AttributeError:  # a list: it has none of them
+        return None
 
 
 def check_stacks(images: Any, labels: Any, shapes: tuple[ShapeId, ...]) -> None:
@@ -138,17 +118,6 @@ def name_dead_leaf(state: ArrayState, error: Exception) -> None:
     """
     if "deleted" in str(error) or "donated" in str(error):
         state.check_alive()
-
-
-def _kind(batch: Any) -> Any:
-    """Types and shapes of a batch; None for what is no pair of arrays."""
-    if type(batch) is not tuple or len(batch) != 2:
-        return None
-    images, labels = batch
-    try:
-        return type(images), type(labels), images.dtype, labels.dtype, images.shape, labels.shape
-    except AttributeError:  # a list: it has none of them
-        return None
 
 
 def _check_kind(name: str, array: Any, kinds: str, expected: str) -> None:

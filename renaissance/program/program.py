@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import jax
@@ -22,7 +22,6 @@ from renaissance.lowering.state import ArrayState
 from renaissance.program.backend import choose_backend
 from renaissance.program.checks import (
     Batch,
-    BatchCheck,
     check_batch,
     check_drafts,
     check_labels,
@@ -30,6 +29,7 @@ from renaissance.program.checks import (
     check_rows,
     check_shapes,
     check_stacks,
+    kind_of,
     name_dead_leaf,
 )
 from renaissance.program.config import ProgramConfig
@@ -40,8 +40,9 @@ from renaissance.program.profile_report import Profile, Rates
 class Program:
     """A model compiled for fixed shapes; made by :func:`renaissance.compile`.
 
-    Nothing in it changes after compilation: the state goes in and comes out of every call. A state
-    that has gone into :meth:`train_step` is given up; use the one that came out.
+    Nothing in it changes after compilation but what it has found out already: the state goes in and
+    comes out of every call. A state that has gone into :meth:`train_step` is given up; use the one
+    that came out.
     """
 
     def __init__(self, config: ProgramConfig):
@@ -49,7 +50,8 @@ class Program:
         self.graph = compile_graph(config.blueprint, config.options, config.num_classes)
         self.backend = choose_backend(config, self.graph)
         self._shapes = {training: config.shapes(training) for training in (True, False)}
-        self._check = BatchCheck(self._shapes[True], self.plan.num_classes)
+        self._ready: dict[Any, Callable[..., tuple[Any, Metrics]]] = {}
+        """Steps by the kinds of device batches that have passed all checks."""
 
     @property
     def plan(self) -> ArchPlan:
@@ -147,17 +149,21 @@ class Program:
             ValueError: a shape the program was not compiled for, or a state already given up.
             TypeError: images that are no floats, or labels that are no integers.
         """
-        if isinstance(batch, Rows):
-            check_drafts(batch, 1, self._shapes[True], self.plan.num_classes)
-        else:
-            batch = self._check(batch)
+        kind = kind_of(batch)
         try:
+            if kind in self._ready:
+                return self._ready[kind](state, *batch)  # type: ignore[misc]
             if isinstance(batch, Rows):
+                check_drafts(batch, 1, self._shapes[True], self.plan.num_classes)
                 return self.backend.train_rows(state, batch)
-            return self.backend.train_step(state, *batch)
+            images, labels = check_batch(batch, self._shapes[True], self.plan.num_classes)
+            result = self.backend.train_step(state, images, labels)
         except (RuntimeError, ValueError) as error:
             name_dead_leaf(state, error)
             raise
+        if isinstance(images, jax.Array) and isinstance(labels, jax.Array):
+            self._ready[kind] = self.backend.ready_step(images, labels)
+        return result
 
     def train_steps(
         self,

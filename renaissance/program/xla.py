@@ -107,6 +107,10 @@ class XlaBackend:
         state, metrics = self._run("train_step", function, state, images, labels)
         return state, Metrics(metrics)
 
+    def ready_step(self, images: jax.Array, labels: jax.Array) -> Callable[..., Any]:
+        """:meth:`train_step` for batches like one trained on before."""
+        return self.train_step
+
     def train_steps(
         self, state: ArrayState, images: Any, labels: Any, indices: Any = None, values: Any = None
     ) -> tuple[ArrayState, Metrics]:
