@@ -32,11 +32,11 @@ from renaissance.data import (
     loader,
 )
 from renaissance.data.device_pipeline import DevicePipeline
-from renaissance.lowering import targets
-from renaissance.lowering.augment import Drafts, make_batches
-from renaissance.lowering.augment_launches import augment_batch
-from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.targets import Launch
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Launch
+from renaissance.lowering.launches.augment import augment_batch
+from renaissance.lowering.rewrites.augment import Drafts, make_batches
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 from renaissance.program.made_steps import augmentation_of

@@ -29,13 +29,13 @@ from jax import lax
 
 import renaissance as rn
 from renaissance.core.types import Bank
-from renaissance.lowering import targets
-from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.fused_norms import partial_rows
-from renaissance.lowering.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.map_launches import as_convolution
-from renaissance.lowering.targets import Convolution
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
+from renaissance.lowering.calls.targets import Convolution
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.norms import partial_rows
+from renaissance.lowering.fused.passes import train_pass
+from renaissance.lowering.launches.maps import as_convolution
 from renaissance.models import by_name
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for

@@ -25,11 +25,12 @@ import jax
 from depthwise_kernels import LAYERS, Layer, sizes_of
 from memory_kernels import HALF, RELU6, WORKSPACE, Case, measured
 
-from renaissance.lowering import depthwise_backward_launches, targets
-from renaissance.lowering.depthwise_backward_launches import BackwardShape, pieces_of
-from renaissance.lowering.fused_convolutions import depthwise_pieces
-from renaissance.lowering.fused_norms import partial_rows
-from renaissance.lowering.launches import launches_of
+from renaissance.lowering.calls import targets
+from renaissance.lowering.fused.convolutions import depthwise_pieces
+from renaissance.lowering.fused.norms import partial_rows
+from renaissance.lowering.launches import depthwise_backward as depthwise_backward_launches
+from renaissance.lowering.launches.depthwise_backward import BackwardShape, pieces_of
+from renaissance.lowering.launches.table import launches_of
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 

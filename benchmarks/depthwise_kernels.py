@@ -6,7 +6,8 @@ For every depthwise layer of MobileNetV2 in fp16: the three calls apart (norm an
 convolution, statistics) and fused, all in one run; microseconds as ``memory_kernels.py`` measures
 them. ``stored`` leaves the activated map for the backward pass, ``unstored`` does not, ``plain``
 has no norm before it. With ``--variants`` the fused kernels are measured in several shapes.
-Correctness is what ``tests/lowering/test_fuse_depthwise.py`` checks, on whatever device it runs on.
+Correctness is what ``tests/lowering/rewrites/test_depthwise.py`` checks, on whatever device it
+runs on.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from typing import Any
 import jax
 from memory_kernels import HALF, RELU6, Case, measured
 
-from renaissance.lowering import depthwise_norm_launches, targets
-from renaissance.lowering.depthwise_norm_launches import StripShape, cut_of
-from renaissance.lowering.fused_norms import PARTIAL_ROWS, partial_rows
-from renaissance.lowering.launches import launches_of
+from renaissance.lowering.calls import targets
+from renaissance.lowering.fused.norms import PARTIAL_ROWS, partial_rows
+from renaissance.lowering.launches import depthwise_norm as depthwise_norm_launches
+from renaissance.lowering.launches.depthwise_norm import StripShape, cut_of
+from renaissance.lowering.launches.table import launches_of
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 

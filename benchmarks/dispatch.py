@@ -30,8 +30,8 @@ from fused_mlp import network, warm_up
 
 import renaissance as rn
 from renaissance.core.types import DType, Variant
-from renaissance.lowering.fused import FusedPass, empty_table, train_pass
-from renaissance.lowering.fused_nodes import Scene
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.passes import FusedPass, empty_table, train_pass
 from renaissance.runtime.arena import BankState
 
 NO_GRAPH = {"xla_gpu_graph_min_graph_size": 1_000_000}

@@ -26,12 +26,12 @@ import numpy as np
 
 import renaissance as rn
 from renaissance.core.types import Bank
-from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.in_place import InPlaceCall, thread
-from renaissance.lowering.launches import fc_backward, fc_forward
-from renaissance.lowering.targets import FC_BACKWARD, FC_FORWARD, Launch
-from renaissance.lowering.tiles import Tile
+from renaissance.lowering.calls.in_place import InPlaceCall, thread
+from renaissance.lowering.calls.targets import FC_BACKWARD, FC_FORWARD, Launch
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.passes import train_pass
+from renaissance.lowering.launches.table import fc_backward, fc_forward
+from renaissance.lowering.launches.tiles import Tile
 from renaissance.program.fused import FusedBackend
 
 CALLS, UNROLLED = 1000, 10

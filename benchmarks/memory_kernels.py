@@ -6,8 +6,8 @@ Every kernel runs in place on random halves, in an executable of many calls and 
 number is the difference of their times over the difference in calls: starting an executable and
 waiting for its end, some 200 us, are not in it. Each is run twice from the same memory first and
 must give the same bits. Bytes are what the operation must move: each operand once a pass.
-Correctness is what ``tests/lowering/test_native_{conv,norm,pool}.py`` check, on whatever device
-they run on. With ``--variants``, depthwise kernels are measured in several shapes.
+Correctness is what ``tests/lowering/calls/test_native_{conv,norm,pool}.py`` check, on whatever
+device they run on. With ``--variants``, depthwise kernels are measured in several shapes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from renaissance.core.types import Bank
-from renaissance.lowering import depthwise_launches, targets
-from renaissance.lowering.depthwise_launches import DepthwiseShape
-from renaissance.lowering.fused_convolutions import depthwise_pieces
-from renaissance.lowering.fused_norms import partial_rows
-from renaissance.lowering.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.launches import launches_of
-from renaissance.lowering.targets import Target
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
+from renaissance.lowering.calls.targets import Target
+from renaissance.lowering.fused.convolutions import depthwise_pieces
+from renaissance.lowering.fused.norms import partial_rows
+from renaissance.lowering.launches import depthwise as depthwise_launches
+from renaissance.lowering.launches.depthwise import DepthwiseShape
+from renaissance.lowering.launches.table import launches_of
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 

@@ -27,7 +27,7 @@ from renaissance.data.device_loader import DeviceLoader
 from renaissance.data.device_pipeline import DeviceData
 from renaissance.data.idx import load_mnist
 from renaissance.data.transforms import Pad, RandomCrop, RandomErasing, RandomRotation, RandomScale
-from renaissance.lowering.augment import Drafts, make_batches
+from renaissance.lowering.rewrites.augment import Drafts, make_batches
 from renaissance.program.fused import launches_for
 from renaissance.program.made_steps import augmentation_of
 

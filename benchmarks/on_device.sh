@@ -14,8 +14,8 @@ export RENAISSANCE_NATIVE_LIBRARY=/tmp/rn_site/renaissance/runtime/librenaissanc
 echo "installed after $((SECONDS - began)) s: $(ls -la $RENAISSANCE_NATIVE_LIBRARY)"
 options="-q -p no:cacheprovider -o addopts= -o filterwarnings=default"
 case " $* " in *" tests "*)
-  timeout 150 $python -m pytest $options -n 8 tests/lowering/test_native.py \
-    tests/lowering/test_native_update.py tests/lowering/test_fused.py \
+  timeout 150 $python -m pytest $options -n 8 tests/lowering/calls/test_native.py \
+    tests/lowering/calls/test_native_update.py tests/lowering/fused/test_passes.py \
     tests/runtime/test_library.py >"$out/tests.log" 2>&1
   echo "tests ended with $? after $((SECONDS - began)) s"
   grep -E "^(FAILED|ERROR|E  )|passed|failed" "$out/tests.log" | cut -c1-220 | tail -40 ;;
@@ -43,8 +43,8 @@ case " $* " in *" sanitize "*)
     [ $tool = initcheck ] && filter=""
     XLA_PYTHON_CLIENT_ALLOCATOR=$allocator timeout 120 compute-sanitizer --tool $tool $filter \
       --error-exitcode 9 $python benchmarks/some_tests.py 45 $options \
-      -k "not dense and not with_the_statistics" tests/lowering/test_native.py \
-      tests/lowering/test_native_{update,norm,pool,conv}.py >"$out/$tool.log" 2>&1 &
+      -k "not dense and not with_the_statistics" tests/lowering/calls/test_native.py \
+      tests/lowering/calls/test_native_{update,norm,pool,conv}.py >"$out/$tool.log" 2>&1 &
   done
   wait
   for tool in memcheck racecheck initcheck synccheck; do

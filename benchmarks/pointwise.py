@@ -33,13 +33,15 @@ import jax.numpy as jnp
 import renaissance as rn
 from renaissance import models
 from renaissance.core.types import Bank, Variant
-from renaissance.lowering import fuse_pointwise, pointwise_launches, targets
-from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.launches import launches_of
-from renaissance.lowering.pointwise_launches import PointwiseShape, fits, prologue_of, shape_of
-from renaissance.lowering.work import work_of
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.passes import train_pass
+from renaissance.lowering.launches import pointwise as pointwise_launches
+from renaissance.lowering.launches.pointwise import PointwiseShape, fits, prologue_of, shape_of
+from renaissance.lowering.launches.table import launches_of
+from renaissance.lowering.launches.work import work_of
+from renaissance.lowering.rewrites import pointwise as fuse_pointwise
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for
 

@@ -7,9 +7,10 @@ The pairs are those of a network's train step, each distinct shape once: apart, 
 convolution and all passes of the norm; fused, ``rn_pointwise_backward_data``. Both run in place on
 random halves, in an executable of many calls; what starting it takes, measured once with copies, is
 not in the numbers. Results are compared, tensor by tensor, relative to the norm.
-GB/s are of the least bytes of the fused call (``renaissance/lowering/work.py``), and percent of a
-copy of the same run. With ``--bits`` masks of bits stand for gates. ``--shapes`` are tried beside
-the one by rule, where they fit: rows x columns, depth, stages, warps, blocks of a multiprocessor.
+GB/s are of the least bytes of the fused call (``renaissance/lowering/launches/work.py``), and
+percent of a copy of the same run. With ``--bits`` masks of bits stand for gates. ``--shapes`` are
+tried beside the one by rule, where they fit: rows x columns, depth, stages, warps, blocks of a
+multiprocessor.
 """
 
 from __future__ import annotations
@@ -32,14 +33,12 @@ from jax import lax
 
 import renaissance as rn
 from renaissance.core.types import Bank
-from renaissance.lowering import fused_passes, targets
-from renaissance.lowering import pointwise_backward_launches as plans
-from renaissance.lowering.fuse_pointwise_backward import Pair, is_faster, pairs
-from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.in_place import InPlaceCall, Location, Operand, thread
-from renaissance.lowering.launches import launches_of
-from renaissance.lowering.pointwise_backward_launches import (
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall, Location, Operand, thread
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.passes import train_pass
+from renaissance.lowering.launches import pointwise_backward as plans
+from renaissance.lowering.launches.pointwise_backward import (
     ADDEND,
     GATE,
     MASK,
@@ -50,7 +49,10 @@ from renaissance.lowering.pointwise_backward_launches import (
     row_blocks,
     shortcut_of,
 )
-from renaissance.lowering.work import work_of
+from renaissance.lowering.launches.table import launches_of
+from renaissance.lowering.launches.work import work_of
+from renaissance.lowering.rewrites import simplify as fused_passes
+from renaissance.lowering.rewrites.pointwise_backward import Pair, is_faster, pairs
 from renaissance.models import by_name
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for

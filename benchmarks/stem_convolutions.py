@@ -23,10 +23,10 @@ from convolutions import Layer, call_of, halves, microseconds, random_halves
 from jax import lax
 
 from renaissance.core.types import Bank
-from renaissance.lowering.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.launches import PlannedLaunch
-from renaissance.lowering.map_launches import as_convolution, launches_behind
-from renaissance.lowering.stem_launches import (
+from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
+from renaissance.lowering.calls.targets import Convolution, Launch
+from renaissance.lowering.launches.maps import as_convolution, launches_behind
+from renaissance.lowering.launches.stem import (
     ForwardShape,
     WeightShape,
     forward_shape,
@@ -34,7 +34,7 @@ from renaissance.lowering.stem_launches import (
     stem_weight,
     weight_shape,
 )
-from renaissance.lowering.targets import Convolution, Launch
+from renaissance.lowering.launches.table import PlannedLaunch
 from renaissance.program.cuda import CudaKernels
 
 WORKSPACE = 32 << 20

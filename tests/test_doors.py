@@ -21,7 +21,7 @@ DOORS: dict[str, tuple[set[str], set[str]]] = {
         {"numpy", "cv2", "simplejpeg", "PIL", "jax", "tqdm"},
     ),
     "lowering": ({"core", "graph", "algo", "lowering"}, {"numpy", "jax"}),
-    "runtime": ({"core", "lowering.targets", "runtime"}, {"numpy", "jax"}),
+    "runtime": ({"core", "lowering.calls.targets", "runtime"}, {"numpy", "jax"}),
     "ops": ({"core", "lowering", "ops"}, {"jax", "numpy"}),
     "testing": (
         {"core", "graph", "algo", "lowering", "testing", "program"},

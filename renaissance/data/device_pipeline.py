@@ -1,9 +1,10 @@
 """The pipeline on the device: for data sets that fit in its memory.
 
 The uint8 pictures stay on the device; gather, transforms and normalisation run there, as one XLA
-function here, or as one custom call inside a train step (:mod:`renaissance.lowering.augment`). All
-arithmetic is in 32-bit integers with the host's own random numbers, and the values come from the
-host's own table, so a batch is equal to the host's, bit by bit.
+function here, or as one custom call inside a train step
+(:mod:`renaissance.lowering.rewrites.augment`). All arithmetic is in 32-bit integers with the host's
+own random numbers, and the values come from the host's own table, so a batch is equal to the
+host's, bit by bit.
 """
 
 from __future__ import annotations

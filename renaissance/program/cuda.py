@@ -13,10 +13,10 @@ from dataclasses import replace
 import jax
 
 from renaissance.core.errors import NativeError, PlanError, fail
-from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.launches import PlannedLaunch, launches_of
-from renaissance.lowering.map_launches import convolution_of, launches_behind
-from renaissance.lowering.targets import Convolution, Launch
+from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Convolution, Launch
+from renaissance.lowering.launches.maps import convolution_of, launches_behind
+from renaissance.lowering.launches.table import PlannedLaunch, launches_of
 from renaissance.runtime import library
 from renaissance.runtime.compile_cache import CompileCache
 from renaissance.runtime.cudnn import ConvolutionPlan, Convolutions

@@ -13,18 +13,18 @@ from renaissance.core.errors import fail
 from renaissance.core.types import Bank, DType, GraphId, Precision, Region, Shape, Variant
 from renaissance.data.device_pipeline import Rows
 from renaissance.graph.compiler import CompiledGraph
-from renaissance.lowering.augment import Drafts
-from renaissance.lowering.fused import (
+from renaissance.lowering.calls.in_place import Banks, PlanLaunches, no_launches, thread
+from renaissance.lowering.fused.nodes import Scene, lower_nodes
+from renaissance.lowering.fused.passes import (
     FusedPass,
     empty_table,
     inference_pass,
     train_pass,
 )
-from renaissance.lowering.fused_nodes import Scene, lower_nodes
-from renaissance.lowering.fused_persistent import check_persistent
-from renaissance.lowering.in_place import Banks, PlanLaunches, no_launches, thread
-from renaissance.lowering.joined_banks import array_bytes
 from renaissance.lowering.recipe import Recipe
+from renaissance.lowering.rewrites.augment import Drafts
+from renaissance.lowering.rewrites.joined_banks import array_bytes
+from renaissance.lowering.rewrites.persistent import check_persistent
 from renaissance.lowering.state import ArrayState
 from renaissance.program.config import ProgramConfig
 from renaissance.program.cuda import CudaKernels

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from renaissance.data.device_pipeline import DevicePipeline
-from renaissance.lowering.augment import Augmentation, Drafts, make_batches, make_in_slot
-from renaissance.lowering.fused import TABLE, empty_table, train_pass
-from renaissance.lowering.fused_nodes import BATCH
-from renaissance.lowering.in_place import Banks, thread
+from renaissance.lowering.calls.in_place import Banks, thread
+from renaissance.lowering.fused.nodes import BATCH
+from renaissance.lowering.fused.passes import TABLE, empty_table, train_pass
+from renaissance.lowering.rewrites.augment import Augmentation, Drafts, make_batches, make_in_slot
 from renaissance.program.many_steps import ManySteps, Samples, loop
 from renaissance.program.persistent import choose_persistent
 

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 
 from renaissance.core.errors import NativeError
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.fused_persistent import (
+from renaissance.lowering.calls.in_place import InPlaceCall, PlanLaunches
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.rewrites.persistent import (
     ARCHITECTURE,
     persistent_call,
     reasons_against,
 )
-from renaissance.lowering.in_place import InPlaceCall, PlanLaunches
 from renaissance.program.cuda import CudaKernels
 
 logger = logging.getLogger("renaissance")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from renaissance.core.errors import NativeError
-from renaissance.lowering.targets import Convolution, Launch
+from renaissance.lowering.calls.targets import Convolution, Launch
 from renaissance.runtime import library
 from renaissance.runtime.compile_cache import key_of
 from renaissance.runtime.convolution_choices import Choice, Choices

@@ -1,7 +1,8 @@
 """CUDA kernels: source in the package, machine code made for the device at hand, kept on disk.
 
-A kernel is specialised with constants of the plan (:class:`~renaissance.lowering.targets.Kernel`).
-It compiles without a device; loading it needs one.
+A kernel is specialised with constants of the plan
+(:class:`~renaissance.lowering.calls.targets.Kernel`). It compiles without a device; loading it
+needs one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from renaissance.core.errors import NativeError, fail
-from renaissance.lowering.targets import Kernel
+from renaissance.lowering.calls.targets import Kernel
 from renaissance.runtime import library, nvrtc
 from renaissance.runtime.compile_cache import CompileCache, key_of
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from renaissance.core.errors import NativeError
-from renaissance.lowering.targets import TARGETS
+from renaissance.lowering.calls.targets import TARGETS
 
 FILE_NAME = "librenaissance_native.so"
 PATH_VARIABLE = "RENAISSANCE_NATIVE_LIBRARY"

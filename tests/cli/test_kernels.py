@@ -9,8 +9,8 @@ import pytest
 from renaissance.cli import main
 from renaissance.cli.kernels import representative_launches
 from renaissance.core.errors import NativeError
-from renaissance.lowering.launches import PLANS
-from renaissance.lowering.targets import TARGETS
+from renaissance.lowering.calls.targets import TARGETS
+from renaissance.lowering.launches.table import PLANS
 from renaissance.runtime import nvrtc
 from renaissance.runtime.compile_cache import CompileCache
 from renaissance.runtime.kernels import CSRC, KernelCompiler, sources_of

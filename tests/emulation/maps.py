@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.lowering import targets
-from renaissance.lowering.ffi import Updated
-from renaissance.lowering.in_place import Argument, InPlaceCall
-from renaissance.lowering.launches import launches_of
-from renaissance.lowering.targets import Target
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.ffi import Updated
+from renaissance.lowering.calls.in_place import Argument, InPlaceCall
+from renaissance.lowering.calls.targets import Target
+from renaissance.lowering.launches.table import launches_of
 from tests.emulation.run import emulate
 
 _CONV = "n:q h:q w:q c:q k:q p:q q:q r:i s:i stride:i pad:i groups:i 0:i"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.lowering.launches import PlannedLaunch
-from renaissance.lowering.targets import Kernel
+from renaissance.lowering.calls.targets import Kernel
+from renaissance.lowering.launches.table import PlannedLaunch
 from renaissance.runtime.kernels import CSRC
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from renaissance.data import (
     loader,
 )
 from renaissance.data.chain import lower_chain
-from renaissance.lowering.augment import Augmentation, Drafts
+from renaissance.lowering.rewrites.augment import Augmentation, Drafts
 
 MNIST = (Pad(2), RandomCrop(28), RandomRotation(20), RandomScale(0.8, 1.2), RandomErasing(0.5))
 CHAINS: dict[str, tuple[Any, ...]] = {

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.lowering import targets
-from renaissance.lowering.depthwise_backward_launches import pieces_of
-from renaissance.lowering.depthwise_norm_launches import cut_of
-from renaissance.lowering.ffi import ACTIVATION_NUMBERS, Updated, type_number
-from renaissance.lowering.fused_convolutions import depthwise_pieces
-from renaissance.lowering.fused_norms import PARTIAL_ROWS, partial_rows
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.ffi import ACTIVATION_NUMBERS, Updated, type_number
+from renaissance.lowering.fused.convolutions import depthwise_pieces
+from renaissance.lowering.fused.norms import PARTIAL_ROWS, partial_rows
+from renaissance.lowering.launches.depthwise_backward import pieces_of
+from renaissance.lowering.launches.depthwise_norm import cut_of
 from tests.lowering.native import on_device, run
 
 Array = np.ndarray

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from renaissance.lowering.ffi import functional
-from renaissance.lowering.in_place import Argument, InPlaceCall
-from renaissance.lowering.targets import Target
+from renaissance.lowering.calls.ffi import functional
+from renaissance.lowering.calls.in_place import Argument, InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.program.fused import launches_for
 
 

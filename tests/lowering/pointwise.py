@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.lowering import pointwise_launches, targets
-from renaissance.lowering.ffi import ACTIVATION_NUMBERS
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.ffi import ACTIVATION_NUMBERS
+from renaissance.lowering.launches import pointwise as pointwise_launches
 from tests.graph.meaning import MEANING
 from tests.lowering import maps
 from tests.lowering.maps import NORM, normals, poisoned, wide

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from renaissance.lowering import targets
-from renaissance.lowering.ffi import ACTIVATION_NUMBERS
-from renaissance.lowering.in_place import Argument, InPlaceCall
-from renaissance.lowering.pointwise_backward_launches import planned_shape, row_blocks
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.ffi import ACTIVATION_NUMBERS
+from renaissance.lowering.calls.in_place import Argument, InPlaceCall
+from renaissance.lowering.launches.pointwise_backward import planned_shape, row_blocks
 from tests.graph.meaning import MEANING
 from tests.lowering.maps import NO_POOL, NORM, Array, normals, poisoned, wide
 from tests.lowering.native import run

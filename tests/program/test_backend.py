@@ -11,7 +11,7 @@ import pytest
 
 import renaissance as rn
 from renaissance.core.errors import PlanError
-from renaissance.lowering.in_place import InPlaceCall
+from renaissance.lowering.calls.in_place import InPlaceCall
 from renaissance.program.cuda import CudaKernels
 from renaissance.runtime import library
 

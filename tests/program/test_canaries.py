@@ -10,7 +10,7 @@ import pytest
 
 import renaissance as rn
 from renaissance.core.types import Bank, Variant
-from renaissance.lowering import joined_banks
+from renaissance.lowering.rewrites import joined_banks
 from renaissance.runtime import library
 from renaissance.runtime.arena import BankState
 from tests.program.support import CLASSES, SHAPE, random_batch

@@ -10,11 +10,11 @@ import pytest
 
 import renaissance as rn
 from renaissance.core.errors import NativeError
-from renaissance.lowering import targets
-from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.in_place import Argument, InPlaceCall
-from renaissance.lowering.targets import Convolution, Launch
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import Argument, InPlaceCall
+from renaissance.lowering.calls.targets import Convolution, Launch
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.passes import train_pass
 from renaissance.program import cuda
 from renaissance.program.cuda import CudaKernels
 from renaissance.runtime import library, nvrtc

@@ -12,7 +12,7 @@ import renaissance as rn
 from renaissance.data import ArrayDataset, Pad, RandomCrop, RandomErasing, RandomRotation, loader
 from renaissance.data.device_loader import DeviceLoader
 from renaissance.data.transforms import RandomHorizontalFlip, RandomScale
-from renaissance.lowering import augment
+from renaissance.lowering.rewrites import augment
 from renaissance.runtime import library
 from renaissance.runtime.executables import alias_map
 from tests.program.support import bits

@@ -11,11 +11,11 @@ import pytest
 import renaissance as rn
 from renaissance.core.errors import PlanError
 from renaissance.core.types import Bank
-from renaissance.lowering.fused import train_pass
-from renaissance.lowering.fused_nodes import Scene
-from renaissance.lowering.fused_persistent import persistent_call, reasons_against
-from renaissance.lowering.in_place import Location
-from renaissance.lowering.launches import launches_of
+from renaissance.lowering.calls.in_place import Location
+from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.fused.passes import train_pass
+from renaissance.lowering.launches.table import launches_of
+from renaissance.lowering.rewrites.persistent import persistent_call, reasons_against
 from renaissance.runtime import library
 from renaissance.runtime.executables import alias_map
 from tests.program.support import bits

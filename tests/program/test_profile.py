@@ -8,9 +8,9 @@ import pytest
 
 import renaissance as rn
 from renaissance.core.types import Bank, GraphId
-from renaissance.lowering import targets
-from renaissance.lowering.in_place import InPlaceCall, Location
-from renaissance.lowering.work import Work, work_of
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall, Location
+from renaissance.lowering.launches.work import Work, work_of
 from renaissance.program.profile_report import H200, Profile, ProfileRow, Rates
 from renaissance.runtime import library
 from tests.program.support import small_program

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from renaissance.core.errors import NativeError
-from renaissance.lowering.targets import Kernel
+from renaissance.lowering.calls.targets import Kernel
 from renaissance.runtime import kernels
 from renaissance.runtime.compile_cache import CompileCache, default_folder, key_of
 from renaissance.runtime.kernels import KernelCompiler, architecture_of, resources_of, sources_of

@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from renaissance.core.errors import NativeError, PlanError
-from renaissance.lowering.targets import Convolution, Launch
+from renaissance.lowering.calls.targets import Convolution, Launch
 from renaissance.program import cuda
 from renaissance.runtime import cudnn, library
 from renaissance.runtime.convolution_choices import Choice, Choices

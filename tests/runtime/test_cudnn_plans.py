@@ -25,7 +25,7 @@ import json, os, sys
 from dataclasses import asdict
 from pathlib import Path
 from renaissance.core.errors import NativeError
-from renaissance.lowering.targets import Convolution
+from renaissance.lowering.calls.targets import Convolution
 from renaissance.runtime.convolution_choices import Choice, Choices
 from renaissance.runtime.cudnn import Convolutions
 

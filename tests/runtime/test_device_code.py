@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from renaissance.lowering import targets, tiles
-from renaissance.lowering.in_place import Argument, InPlaceCall
-from renaissance.lowering.launches import fc_backward, fc_forward, launches_of
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import Argument, InPlaceCall
+from renaissance.lowering.launches import tiles
+from renaissance.lowering.launches.table import fc_backward, fc_forward, launches_of
 from tests.emulation.run import COMPILER, emulate
 from tests.lowering.native import assert_close
 

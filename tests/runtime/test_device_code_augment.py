@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from renaissance.lowering import targets
-from renaissance.lowering.augment_launches import augment_batch
-from renaissance.lowering.in_place import InPlaceCall
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.launches.augment import augment_batch
 from tests.emulation.run import COMPILER, emulate
 from tests.lowering.augment import CASES, EPOCHS, drafts_of, expected, host_loader
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from renaissance.lowering import targets
-from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.map_launches import launches_behind
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.launches.maps import launches_behind
 from tests.emulation import maps as emulated
 from tests.emulation.run import COMPILER, emulate
 from tests.graph.meaning import MEANING

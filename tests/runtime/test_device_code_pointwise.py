@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from renaissance.lowering import pointwise_launches
-from renaissance.lowering.pointwise_launches import PointwiseShape
+from renaissance.lowering.launches import pointwise as pointwise_launches
+from renaissance.lowering.launches.pointwise import PointwiseShape
 from tests.emulation import maps as emulated_maps
 from tests.emulation import pointwise as emulated
 from tests.emulation.run import COMPILER

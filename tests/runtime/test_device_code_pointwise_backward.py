@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from renaissance.lowering import pointwise_backward_launches as plans
-from renaissance.lowering.pointwise_backward_launches import PointwiseShape
+from renaissance.lowering.launches import pointwise_backward as plans
+from renaissance.lowering.launches.pointwise_backward import PointwiseShape
 from tests.emulation import pointwise_backward as emulated
 from tests.emulation.run import COMPILER
 from tests.lowering.native import relative_error

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from renaissance.lowering import targets
-from renaissance.lowering.in_place import InPlaceCall
-from renaissance.lowering.launches import launches_of
-from renaissance.lowering.map_launches import convolution_of
-from renaissance.lowering.stem_launches import is_stem
+from renaissance.lowering.calls import targets
+from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.launches.maps import convolution_of
+from renaissance.lowering.launches.stem import is_stem
+from renaissance.lowering.launches.table import launches_of
 from tests.emulation.run import COMPILER, emulate
 from tests.lowering.maps import conv_sizes, normals
 from tests.lowering.native import assert_close

@@ -12,7 +12,7 @@ import pytest
 
 from renaissance.core import philox
 from renaissance.core.errors import NativeError
-from renaissance.lowering import targets
+from renaissance.lowering.calls import targets
 from renaissance.runtime import library
 
 if not library.status().loaded:

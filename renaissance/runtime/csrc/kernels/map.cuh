@@ -19,7 +19,7 @@ constexpr int kColumns = RN_C / kWidth;
 static_assert(RN_C % kWidth == 0, "packs must not straddle a pixel");
 
 // Blocks of 256 threads to a multiprocessor that a norm's passes are launched with, all at once
-// (lowering/packs.py): each thread keeps the registers for what it fetches ahead.
+// (lowering/launches/packs.py): each thread keeps the registers for what it fetches ahead.
 constexpr int kResident = 2;
 
 typedef Vector<Element, kWidth> Pack;
