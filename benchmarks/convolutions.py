@@ -31,11 +31,11 @@ import renaissance as rn
 from renaissance.core.types import Bank
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.calls.targets import Convolution
-from renaissance.lowering.fused.nodes import Scene
 from renaissance.lowering.fused.norms import partial_rows
 from renaissance.lowering.fused.passes import train_pass
-from renaissance.lowering.launches.maps import as_convolution
+from renaissance.lowering.launches.convolutions import as_convolution
 from renaissance.models import by_name
 from renaissance.program.cuda import CudaKernels
 from renaissance.program.fused import launches_for

@@ -30,7 +30,7 @@ from fused_mlp import network, warm_up
 
 import renaissance as rn
 from renaissance.core.types import DType, Variant
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import FusedPass, empty_table, train_pass
 from renaissance.runtime.arena import BankState
 

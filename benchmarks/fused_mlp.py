@@ -27,10 +27,10 @@ import numpy as np
 import renaissance as rn
 from renaissance.core.types import Bank
 from renaissance.lowering.calls.in_place import InPlaceCall, thread
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.calls.targets import FC_BACKWARD, FC_FORWARD, Launch
-from renaissance.lowering.fused.nodes import Scene
 from renaissance.lowering.fused.passes import train_pass
-from renaissance.lowering.launches.table import fc_backward, fc_forward
+from renaissance.lowering.launches.fc import fc_backward, fc_forward
 from renaissance.lowering.launches.tiles import Tile
 from renaissance.program.fused import FusedBackend
 

@@ -35,7 +35,7 @@ from renaissance import models
 from renaissance.core.types import Bank, Variant
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.lowering.launches import pointwise as pointwise_launches
 from renaissance.lowering.launches.pointwise import PointwiseShape, fits, prologue_of, shape_of

@@ -35,7 +35,7 @@ import renaissance as rn
 from renaissance.core.types import Bank
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, Operand, thread
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.lowering.launches import pointwise_backward as plans
 from renaissance.lowering.launches.pointwise_backward import (

@@ -25,7 +25,8 @@ from jax import lax
 from renaissance.core.types import Bank
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
 from renaissance.lowering.calls.targets import Convolution, Launch
-from renaissance.lowering.launches.maps import as_convolution, launches_behind
+from renaissance.lowering.launches.convolutions import as_convolution, launches_behind
+from renaissance.lowering.launches.planned import PlannedLaunch
 from renaissance.lowering.launches.stem import (
     ForwardShape,
     WeightShape,
@@ -34,7 +35,6 @@ from renaissance.lowering.launches.stem import (
     stem_weight,
     weight_shape,
 )
-from renaissance.lowering.launches.table import PlannedLaunch
 from renaissance.program.cuda import CudaKernels
 
 WORKSPACE = 32 << 20

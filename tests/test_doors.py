@@ -21,6 +21,20 @@ DOORS: dict[str, tuple[set[str], set[str]]] = {
         {"numpy", "cv2", "simplejpeg", "PIL", "jax", "tqdm"},
     ),
     "lowering": ({"core", "graph", "algo", "lowering"}, {"numpy", "jax"}),
+    "lowering.calls": (
+        {"core", "graph", "algo", "lowering.recipe", "lowering.calls"},
+        {"numpy", "jax"},
+    ),
+    "lowering.launches": ({"core", "lowering.calls", "lowering.launches"}, {"numpy"}),
+    "lowering.rewrites": (
+        {"core", "lowering.calls", "lowering.launches", "lowering.rewrites"},
+        {"numpy", "jax"},
+    ),
+    "lowering.fused": (
+        {"core", "graph", "algo", "lowering.fused"}
+        | {f"lowering.{room}" for room in ("calls", "launches", "rewrites")},
+        {"numpy", "jax"},
+    ),
     "runtime": ({"core", "lowering.calls.targets", "runtime"}, {"numpy", "jax"}),
     "ops": ({"core", "lowering", "ops"}, {"jax", "numpy"}),
     "testing": (
@@ -49,8 +63,9 @@ def imports(path: Path) -> set[str]:
 
 def files(room: str) -> list[Path]:
     """The Python files of a room, be it a package or a module."""
-    module = PACKAGE / f"{room}.py"
-    return [module] if module.exists() else sorted((PACKAGE / room).rglob("*.py"))
+    path = PACKAGE.joinpath(*room.split("."))
+    module = path.with_suffix(".py")
+    return [module] if module.exists() else sorted(path.rglob("*.py"))
 
 
 @pytest.mark.parametrize("room", sorted(DOORS))
@@ -72,6 +87,18 @@ def test_a_room_imports_only_through_its_doors(room: str) -> None:
             elif top in {"jax", "chex", "cv2", "simplejpeg", "PIL", "yaml", "tqdm", "matplotlib"}:
                 if top not in foreign:
                     wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_reference_makes_no_custom_call() -> None:
+    lowering = PACKAGE / "lowering"
+    rooms = tuple(f"renaissance.{room}" for room in DOORS if room.startswith("lowering."))
+    wrong = [
+        f"{path.name} imports {name}"
+        for path in lowering.glob("*.py")
+        for name in imports(path)
+        if name.startswith(rooms)
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -16,9 +16,10 @@ from renaissance.core.types import Variant
 from renaissance.data.chain import lower_chain
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import inference_pass, train_pass
-from renaissance.lowering.launches.table import PlannedLaunch, launches_of
+from renaissance.lowering.launches.planned import PlannedLaunch
+from renaissance.lowering.launches.table import launches_of
 from renaissance.lowering.rewrites.persistent import persistent_call, reasons_against
 from renaissance.runtime.compile_cache import CompileCache
 from renaissance.runtime.kernels import CompiledKernel, KernelCompiler

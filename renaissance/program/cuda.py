@@ -15,8 +15,9 @@ import jax
 from renaissance.core.errors import NativeError, PlanError, fail
 from renaissance.lowering.calls.in_place import InPlaceCall
 from renaissance.lowering.calls.targets import Convolution, Launch
-from renaissance.lowering.launches.maps import convolution_of, launches_behind
-from renaissance.lowering.launches.table import PlannedLaunch, launches_of
+from renaissance.lowering.launches.convolutions import convolution_of, launches_behind
+from renaissance.lowering.launches.planned import PlannedLaunch
+from renaissance.lowering.launches.table import launches_of
 from renaissance.runtime import library
 from renaissance.runtime.compile_cache import CompileCache
 from renaissance.runtime.cudnn import ConvolutionPlan, Convolutions

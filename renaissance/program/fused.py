@@ -14,13 +14,9 @@ from renaissance.core.types import Bank, DType, GraphId, Precision, Region, Shap
 from renaissance.data.device_pipeline import Rows
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.calls.in_place import Banks, PlanLaunches, no_launches, thread
-from renaissance.lowering.fused.nodes import Scene, lower_nodes
-from renaissance.lowering.fused.passes import (
-    FusedPass,
-    empty_table,
-    inference_pass,
-    train_pass,
-)
+from renaissance.lowering.calls.scene import Scene
+from renaissance.lowering.fused.nodes import lower_nodes
+from renaissance.lowering.fused.passes import FusedPass, empty_table, inference_pass, train_pass
 from renaissance.lowering.recipe import Recipe
 from renaissance.lowering.rewrites.augment import Drafts
 from renaissance.lowering.rewrites.joined_banks import array_bytes

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from renaissance.data.device_pipeline import DevicePipeline
 from renaissance.lowering.calls.in_place import Banks, thread
-from renaissance.lowering.fused.nodes import BATCH
-from renaissance.lowering.fused.passes import TABLE, empty_table, train_pass
+from renaissance.lowering.calls.scene import BATCH, TABLE
+from renaissance.lowering.fused.passes import empty_table, train_pass
 from renaissance.lowering.rewrites.augment import Augmentation, Drafts, make_batches, make_in_slot
 from renaissance.program.many_steps import ManySteps, Samples, loop
 from renaissance.program.persistent import choose_persistent

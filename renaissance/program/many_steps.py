@@ -14,7 +14,7 @@ from renaissance.core.errors import fail
 from renaissance.core.types import DType
 from renaissance.graph.compiler import CompiledGraph
 from renaissance.lowering.calls.in_place import Banks, InPlaceCall, PlanLaunches, Workspace, thread
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import FusedPass, empty_table, train_pass
 from renaissance.lowering.loop import rows_of
 from renaissance.program.persistent import choose_persistent

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 
 from renaissance.core.errors import NativeError
 from renaissance.lowering.calls.in_place import InPlaceCall, PlanLaunches
-from renaissance.lowering.fused.nodes import Scene
-from renaissance.lowering.rewrites.persistent import (
-    ARCHITECTURE,
-    persistent_call,
-    reasons_against,
-)
+from renaissance.lowering.calls.scene import Scene
+from renaissance.lowering.launches.mlp_persistent import ARCHITECTURE
+from renaissance.lowering.rewrites.persistent import persistent_call, reasons_against
 from renaissance.program.cuda import CudaKernels
 
 logger = logging.getLogger("renaissance")

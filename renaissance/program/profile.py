@@ -22,8 +22,9 @@ from renaissance.core.errors import fail
 from renaissance.core.types import Bank, DType, GraphId, Variant
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, thread
-from renaissance.lowering.fused.nodes import Scene, lower_nodes
-from renaissance.lowering.fused.passes import TABLE, empty_table, train_pass
+from renaissance.lowering.calls.scene import TABLE, Scene
+from renaissance.lowering.fused.nodes import lower_nodes
+from renaissance.lowering.fused.passes import empty_table, train_pass
 from renaissance.lowering.launches.work import Work, work_of
 from renaissance.program.profile_report import Profile, ProfileRow, Rates
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from renaissance.lowering.calls.targets import Kernel
-from renaissance.lowering.launches.table import PlannedLaunch
+from renaissance.lowering.launches.planned import PlannedLaunch
 from renaissance.runtime.kernels import CSRC
 
 HERE = Path(__file__).parent

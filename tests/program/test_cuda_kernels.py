@@ -12,8 +12,8 @@ import renaissance as rn
 from renaissance.core.errors import NativeError
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import Argument, InPlaceCall
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.calls.targets import Convolution, Launch
-from renaissance.lowering.fused.nodes import Scene
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.program import cuda
 from renaissance.program.cuda import CudaKernels

@@ -12,7 +12,7 @@ import renaissance as rn
 from renaissance.core.errors import PlanError
 from renaissance.core.types import Bank
 from renaissance.lowering.calls.in_place import Location
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.lowering.launches.table import launches_of
 from renaissance.lowering.rewrites.persistent import persistent_call, reasons_against

@@ -10,7 +10,8 @@ import pytest
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import Argument, InPlaceCall
 from renaissance.lowering.launches import tiles
-from renaissance.lowering.launches.table import fc_backward, fc_forward, launches_of
+from renaissance.lowering.launches.fc import fc_backward, fc_forward
+from renaissance.lowering.launches.table import launches_of
 from tests.emulation.run import COMPILER, emulate
 from tests.lowering.native import assert_close
 

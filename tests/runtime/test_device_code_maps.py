@@ -7,7 +7,7 @@ import pytest
 
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.launches.maps import launches_behind
+from renaissance.lowering.launches.convolutions import launches_behind
 from tests.emulation import maps as emulated
 from tests.emulation.run import COMPILER, emulate
 from tests.graph.meaning import MEANING

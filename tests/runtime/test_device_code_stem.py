@@ -9,7 +9,7 @@ import pytest
 
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.launches.maps import convolution_of
+from renaissance.lowering.launches.convolutions import convolution_of
 from renaissance.lowering.launches.stem import is_stem
 from renaissance.lowering.launches.table import launches_of
 from tests.emulation.run import COMPILER, emulate

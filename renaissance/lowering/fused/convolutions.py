@@ -13,9 +13,17 @@ from renaissance.core.types import DType
 from renaissance.graph.computation_graph.node import ComputeNode
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
-from renaissance.lowering.fused.nodes import Lowering, Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.norms import PARTIAL_ROWS, statistics
-from renaissance.lowering.fused.operands import Calls, activation_of, at, map_of, rows_of, type_of
+from renaissance.lowering.fused.operands import (
+    Calls,
+    Lowering,
+    activation_of,
+    at,
+    map_of,
+    rows_of,
+    type_of,
+)
 
 SUMS_OF_A_BLOCK = 256
 """Output pixels at least that one piece of a depthwise weight gradient covers."""
@@ -126,7 +134,7 @@ def _convolutions(stem: str) -> dict[str, Lowering]:
     }
 
 
-CONVOLUTION_LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, Lowering] = {
     **_convolutions("conv"),
     **_convolutions("depthwise_conv"),
     **_convolutions("group_conv"),

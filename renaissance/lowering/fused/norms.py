@@ -7,8 +7,16 @@ from typing import Any
 from renaissance.graph.computation_graph.node import ComputeNode
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.fused.nodes import Lowering, Scene
-from renaissance.lowering.fused.operands import NORM, Calls, activation_of, at, rows_of, type_of
+from renaissance.lowering.calls.scene import Scene
+from renaissance.lowering.fused.operands import (
+    NORM,
+    Calls,
+    Lowering,
+    activation_of,
+    at,
+    rows_of,
+    type_of,
+)
 from renaissance.lowering.fused.pools import argmax_bytes, pool_sizes
 from renaissance.lowering.launches.packs import RESIDENT_BLOCKS, pack_width, tile_of
 
@@ -93,7 +101,7 @@ def _affine_forward(scene: Scene, node: ComputeNode) -> Calls:
     return [InPlaceCall(targets.AFFINE_FORWARD, operands, sizes, node.layer)]
 
 
-NORM_LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, Lowering] = {
     "batch_norm_forward": _batch_norm_forward,
     "batch_norm_apply": _apply,
     "batch_norm_add_forward": _apply,

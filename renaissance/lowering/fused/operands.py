@@ -1,15 +1,19 @@
-"""What every lowering of an operation on maps reads off its node: places, shapes and types."""
+"""What every lowering of an operation reads off its node: places, shapes and types."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from renaissance.core.errors import PlanError, fail
 from renaissance.graph.computation_graph.node import ComputeNode
 from renaissance.graph.memory_plan import DTensor
 from renaissance.lowering.calls.ffi import ACTIVATION_NUMBERS, TYPE_NUMBERS
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 
 Calls = list[InPlaceCall]
+Lowering = Callable[[Scene, Any], Calls]
 Places = tuple[Location | None, ...]
 
 NORM = ("gamma", "beta", "mean", "inverse_std")
@@ -31,6 +35,18 @@ def map_of(scene: Scene, node: ComputeNode, role: str) -> DTensor:
     if len(tensor.shape) != 4:
         fail(PlanError, f"shape of {tensor.name}", tensor.shape, "(N, H, W, C)")
     return tensor
+
+
+def planned_type(tensor: DTensor) -> int:
+    """The number of a tensor's element type.
+
+    Raises:
+        PlanError: kernels compute in no such type.
+    """
+    if tensor.dtype not in TYPE_NUMBERS:
+        expected = "float32 or float16: the kernels compute in no other type"
+        fail(PlanError, f"type of {tensor.name}", tensor.dtype.value, expected)
+    return TYPE_NUMBERS[tensor.dtype]
 
 
 def type_of(scene: Scene, node: ComputeNode, *roles: str) -> int:

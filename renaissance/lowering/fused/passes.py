@@ -17,7 +17,6 @@ from renaissance.graph.compiler import CompiledGraph
 from renaissance.graph.computation_graph import Ref
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import (
-    Argument,
     Banks,
     InPlaceCall,
     PlanLaunches,
@@ -25,14 +24,11 @@ from renaissance.lowering.calls.in_place import (
     no_launches,
     thread,
 )
-from renaissance.lowering.fused import maps as _maps  # noqa: F401  (adds to the table of lowerings)
-from renaissance.lowering.fused.nodes import BATCH, Scene, lower_nodes
-from renaissance.lowering.launches import augment as _augment  # noqa: F401  (adds to that of launches)
-from renaissance.lowering.launches import maps as _launches  # noqa: F401  (adds to that of launches)
+from renaissance.lowering.calls.scene import BATCH, TABLE, Scene
+from renaissance.lowering.fused.nodes import lower_nodes
 from renaissance.lowering.rewrites.joined_banks import array_bytes, bases_of, moved
 from renaissance.lowering.rewrites.simplify import simplify
 
-TABLE = Argument("table", written=True)
 TABLE_WIDTH = 8  # the columns of METRICS, loss and accuracies as sums; the last two are not used
 
 _TRANSFERS = frozenset({GraphId.TRANSFER_A, GraphId.TRANSFER_B})

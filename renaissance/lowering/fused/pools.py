@@ -9,9 +9,17 @@ from renaissance.graph.computation_graph.node import ComputeNode
 from renaissance.graph.memory_plan import DTensor
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.calls.targets import Target
-from renaissance.lowering.fused.nodes import Lowering, Scene
-from renaissance.lowering.fused.operands import NORM, Calls, activation_of, at, map_of, type_of
+from renaissance.lowering.fused.operands import (
+    NORM,
+    Calls,
+    Lowering,
+    activation_of,
+    at,
+    map_of,
+    type_of,
+)
 
 
 def pool_sizes(scene: Scene, node: ComputeNode, x: str, y: str) -> dict[str, Any]:
@@ -93,7 +101,7 @@ def _gap_fc_backward_data(scene: Scene, node: ComputeNode) -> Calls:
     return [InPlaceCall(targets.GAP_FC_BACKWARD_DATA, operands, sizes, node.layer)]
 
 
-POOL_LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, Lowering] = {
     "batch_norm_max_pool_forward": _max_pool_forward,
     "max_pool_forward": _max_pool_forward,
     "max_pool_backward": _max_pool_backward,

@@ -7,8 +7,8 @@ from typing import Any
 
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.calls.targets import Kernel
-from renaissance.lowering.launches.table import PLANS, PlannedLaunch
+from renaissance.lowering.calls.targets import Kernel, Target
+from renaissance.lowering.launches.planned import Plan, PlannedLaunch
 from renaissance.lowering.launches.tiles import ceil_div
 
 HEAD, FIELDS = 4, 16
@@ -79,4 +79,4 @@ def _threads(pixels: int, kept: int) -> int:
     return 256 if kept else 64
 
 
-PLANS[targets.AUGMENT_BATCH] = lambda call: augment_batch(call)
+PLANS: dict[Target, Plan] = {targets.AUGMENT_BATCH: lambda call: augment_batch(call)}

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import launch, pack_width, strip_grid, tile_of
-from renaissance.lowering.launches.table import THREADS, Plan, PlannedLaunch
+from renaissance.lowering.launches.planned import THREADS, Plan, PlannedLaunch
 from renaissance.lowering.launches.tiles import ceil_div
 
 FILTER_FLOATS = 72
@@ -91,3 +93,10 @@ def depthwise_weight(call: InPlaceCall) -> list[PlannedLaunch]:
         return [first]
     sums = (ceil_div(taps * a["c"], 32), 1, 1)
     return [first, launch(source, "depthwise_conv_sum", sums, 1024, **constants)]
+
+
+PLANS: dict[Target, Plan] = {
+    targets.DEPTHWISE_CONV_FORWARD: depthwise_forward,
+    targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_data,
+    targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_weight,
+}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import launch, tile_of
-from renaissance.lowering.launches.table import THREADS, PlannedLaunch
+from renaissance.lowering.launches.planned import THREADS, Plan, PlannedLaunch
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 
@@ -77,3 +79,6 @@ def depthwise_backward(call: InPlaceCall) -> list[PlannedLaunch]:
         launch("depthwise_backward.cu", stem, grid, THREADS, **constants),
         launch("depthwise_backward_sum.cu", f"{stem}_sum", sums, 1024, **few),
     ]
+
+
+PLANS: dict[Target, Plan] = {targets.DEPTHWISE_CONV_BACKWARD: depthwise_backward}

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import launch, map_constants, tile_of
-from renaissance.lowering.launches.table import THREADS, PlannedLaunch
+from renaissance.lowering.launches.planned import THREADS, Plan, PlannedLaunch
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 # Positions of operands in the operation's record (csrc/ffi/decode_depthwise.h).
@@ -132,3 +134,6 @@ def depthwise_norm_forward(call: InPlaceCall) -> list[PlannedLaunch]:
     grid = (ceil_div(a["c"], 32), 1, 1)
     source, name = "batch_norm_statistics.cu", "batch_norm_finalise"
     return [first, launch(source, name, grid, 1024, **finishes)]
+
+
+PLANS: dict[Target, Plan] = {targets.DEPTHWISE_NORM_FORWARD: depthwise_norm_forward}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from renaissance.lowering.launches.table import THREADS, PlannedLaunch, kernel, spread
+from renaissance.lowering.launches.planned import THREADS, PlannedLaunch, kernel, spread
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 WALK_BLOCKS = MULTIPROCESSORS * 8

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
+from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import launch, map_constants
-from renaissance.lowering.launches.table import PlannedLaunch, kernel
+from renaissance.lowering.launches.planned import Plan, PlannedLaunch, kernel
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 # Positions of operands of rn_pointwise_forward (csrc/ffi/decode_pointwise.h).
@@ -141,3 +143,6 @@ def pointwise_forward(call: InPlaceCall) -> list[PlannedLaunch]:
         PlannedLaunch(found, grid, shape.threads, shared),
         launch("batch_norm_statistics.cu", "batch_norm_finalise", finalise, 1024, **output),
     ]
+
+
+PLANS: dict[Target, Plan] = {targets.POINTWISE_FORWARD: pointwise_forward}

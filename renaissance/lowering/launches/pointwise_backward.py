@@ -13,8 +13,9 @@ from typing import Any
 
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import PIXELS_AHEAD, launch, resident_grid
-from renaissance.lowering.launches.table import PlannedLaunch, kernel
+from renaissance.lowering.launches.planned import Plan, PlannedLaunch, kernel
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 SHARED_BYTES = 227 << 10
@@ -199,5 +200,4 @@ def _rest(call: InPlaceCall, shortcut: int) -> list[PlannedLaunch]:
     return [ends, launch(source, f"{stem}_apply", resident_grid(a, a["rows"]), 256, **constants)]
 
 
-POINTWISE_BACKWARD_PLANS = {targets.POINTWISE_BACKWARD_DATA: pointwise_backward_data}
-"""How the operations on pointwise convolutions are launched on CUDA."""
+PLANS: dict[Target, Plan] = {targets.POINTWISE_BACKWARD_DATA: pointwise_backward_data}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import (
     launch,
     map_constants,
@@ -13,7 +15,7 @@ from renaissance.lowering.launches.packs import (
     tile_of_map,
     walk_grid,
 )
-from renaissance.lowering.launches.table import THREADS, Plan, PlannedLaunch, kernel
+from renaissance.lowering.launches.planned import THREADS, Plan, PlannedLaunch, kernel
 from renaissance.lowering.launches.tiles import FLOAT_THREADS, LARGE, FloatTile, ceil_div
 
 WIDEST_SWEEP = 3
@@ -129,3 +131,14 @@ def gap_fc_backward(call: InPlaceCall) -> list[PlannedLaunch]:
     found = kernel("gap_fc_backward.cu", "gap_fc_backward_data", **constants)
     grid = (ceil_div(a["n"], tile.m), ceil_div(a["c"], tile.n), 1)
     return [PlannedLaunch(found, grid, threads, shared)]
+
+
+PLANS: dict[Target, Plan] = {
+    targets.MAX_POOL_FORWARD: max_pool_forward,
+    targets.MAX_POOL_BACKWARD: max_pool_backward,
+    targets.AVERAGE_POOL_FORWARD: average_pool_forward,
+    targets.AVERAGE_POOL_BACKWARD: average_pool_backward,
+    targets.GLOBAL_AVERAGE_POOL_FORWARD: global_pool("forward", "y_type"),
+    targets.GLOBAL_AVERAGE_POOL_BACKWARD: global_pool("backward", "type"),
+    targets.GAP_FC_BACKWARD_DATA: gap_fc_backward,
+}

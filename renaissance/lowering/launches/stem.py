@@ -12,7 +12,7 @@ from typing import Any
 
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.launches.table import PlannedLaunch, kernel
+from renaissance.lowering.launches.planned import PlannedLaunch, kernel
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 CHANNELS, TILE, UNIT = 4, 16, 32

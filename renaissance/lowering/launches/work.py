@@ -15,7 +15,7 @@ from typing import Any
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
 from renaissance.lowering.calls.targets import Target
-from renaissance.lowering.launches.maps import stash_of
+from renaissance.lowering.launches.norm import stash_of
 from renaissance.lowering.launches.pointwise_backward import NORM
 
 _WIDTHS = (4, 2)  # bytes of an element, by the library's number of its type

@@ -1,0 +1,1 @@
+"""From calls to calls: the same results with fewer launches and fewer passes over memory."""

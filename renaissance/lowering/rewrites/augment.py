@@ -18,8 +18,8 @@ import numpy as np
 from renaissance.core.errors import PlanError, fail
 from renaissance.lowering.calls import ffi, targets
 from renaissance.lowering.calls.in_place import Argument, InPlaceCall, PlanLaunches
+from renaissance.lowering.calls.scene import BATCH
 from renaissance.lowering.calls.targets import Target
-from renaissance.lowering.fused.nodes import BATCH
 from renaissance.lowering.launches.augment import kept_bytes
 
 MOST_KEPT_BYTES = 48 * 1024

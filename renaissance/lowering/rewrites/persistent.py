@@ -18,23 +18,12 @@ from renaissance.core.types import Bank, Region
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.ffi import TYPE_NUMBERS
 from renaissance.lowering.calls.in_place import Argument, InPlaceCall, Location, Operand, Workspace
-from renaissance.lowering.calls.targets import Kernel
-from renaissance.lowering.fused.nodes import IMAGES, LABELS, Scene
-from renaissance.lowering.fused.passes import TABLE
-from renaissance.lowering.launches.mlp_plan import (
-    BLOCKS,
-    CLUSTERS,
-    GROUP,
-    SHARED_BYTES,
-    THREADS,
-    MlpPlan,
-)
-from renaissance.lowering.launches.table import PLANS, PlannedLaunch
+from renaissance.lowering.calls.scene import IMAGES, LABELS, TABLE, Scene
+from renaissance.lowering.launches.mlp_plan import MlpPlan
 
 INDICES, VALUES = Argument("indices"), Argument("values")
 """Rows of the data set that a batch takes, and what the 256 bytes of its images stand for."""
 INPUT_TYPES = {**{dtype.value: number for dtype, number in TYPE_NUMBERS.items()}, "uint8": 2}
-ARCHITECTURE = "sm_90a"
 _ACTIVATIONS = range(4)  # none, relu, relu6, leaky_relu
 _ENDS = frozenset(
     {
@@ -189,28 +178,3 @@ def _attributes(
         "batch": layers[0].attributes["n"],
         "activation": layers[0].attributes["activation"],
     }
-
-
-def mlp_train_steps(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Launch of ``rn_mlp_train_steps``."""
-    a = call.attributes
-    widths = tuple(int(width) for width in a["widths"])
-    plan = MlpPlan(widths, a["batch"])
-    constants: dict[str, int | str] = {
-        "WIDTHS": ",".join(map(str, widths)),
-        "BATCH": a["batch"],
-        "GROUP": GROUP,
-        "CLUSTERS": CLUSTERS,
-        "INPUT_SLAB": plan.input_slab,
-        "ACTIVATION": a["activation"],
-        "RULE": a["rule"],
-        "INPUT": a["input_type"],
-        "CLIP": int(a["max_abs"] != 0.0),
-        "TRACE": 0,
-    }
-    macros = tuple(sorted((f"RN_{name}", value) for name, value in constants.items()))
-    kernel = Kernel("mlp_persistent.cu", "mlp_persistent_kernel", macros, ARCHITECTURE)
-    return [PlannedLaunch(kernel, (BLOCKS, 1, 1), THREADS, SHARED_BYTES, GROUP)]
-
-
-PLANS[targets.MLP_TRAIN_STEPS] = mlp_train_steps

@@ -13,8 +13,8 @@ from typing import Any
 from renaissance.core.types import Bank, Region
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.calls.targets import Target
-from renaissance.lowering.fused.nodes import Scene, max_abs_of
 from renaissance.lowering.rewrites.depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.rewrites.depthwise_backward import fuse_depthwise_backward
 from renaissance.lowering.rewrites.pointwise import fuse_pointwise
@@ -146,7 +146,7 @@ def _updated_in_one_pass(
     scene: Scene, calls: Calls, update: InPlaceCall, check: InPlaceCall
 ) -> InPlaceCall:
     extra: dict[int, Any] = {_UPDATE_SCALE: check.operands[1]}
-    attributes = {"max_abs": max_abs_of(scene.recipe)}
+    attributes = {"max_abs": scene.max_abs}
     for call in calls:
         if call.target == targets.EMA_UPDATE:
             extra[_UPDATE_AVERAGE] = call.operands[0]

@@ -10,7 +10,7 @@ import pytest
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
 from renaissance.lowering.calls.targets import Convolution, Target
-from renaissance.lowering.launches.maps import convolution_of, launches_behind
+from renaissance.lowering.launches.convolutions import convolution_of, launches_behind
 from renaissance.runtime import library
 from tests.graph.meaning import MEANING
 from tests.lowering.maps import (

@@ -9,8 +9,8 @@ import pytest
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import Argument, InPlaceCall
 from renaissance.lowering.fused.norms import PARTIAL_ROWS, ROWS_OF_A_BLOCK, partial_rows
-from renaissance.lowering.launches.maps import MAP_PLANS
 from renaissance.lowering.launches.packs import RESIDENT_BLOCKS
+from renaissance.lowering.launches.table import launches_of
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS
 from renaissance.runtime.kernels import sources_of
 
@@ -37,7 +37,7 @@ def test_no_second_wave_of_blocks_begins(channels: int, rows: int, half: int) ->
     passes = [
         launch
         for call in calls
-        for launch in MAP_PLANS[call.target](call)
+        for launch in launches_of(call)
         if "finalise" not in launch.kernel.name
     ]
     assert len(passes) == 3

@@ -19,7 +19,8 @@ from renaissance.lowering.calls.in_place import (
     check_places,
     thread,
 )
-from renaissance.lowering.fused.nodes import LOWERINGS, Scene
+from renaissance.lowering.calls.scene import Scene
+from renaissance.lowering.fused.nodes import LOWERINGS
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.lowering.rewrites import joined_banks
 from renaissance.lowering.state import ArrayState

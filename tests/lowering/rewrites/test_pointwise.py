@@ -11,7 +11,7 @@ import renaissance as rn
 from renaissance.core.types import Variant
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.lowering.launches.pointwise import MASK, prologue_of, shape_of, shared_bytes
 from renaissance.lowering.rewrites import pointwise as fuse_pointwise

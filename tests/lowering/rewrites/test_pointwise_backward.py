@@ -12,7 +12,7 @@ import renaissance as rn
 from renaissance.core.types import Bank
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, Operand
-from renaissance.lowering.fused.nodes import Scene
+from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.fused.passes import train_pass
 from renaissance.lowering.launches.pointwise_backward import (
     ADDEND,

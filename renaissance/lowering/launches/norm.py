@@ -1,4 +1,4 @@
-"""Which CUDA kernels the operations on maps launch; importing this adds them to the launch table.
+"""Which CUDA kernels batch norms launch, and the affine maps they become.
 
 Channels become constants of the kernel, and so do windows; images, heights and widths stay run-time
 arguments, so that all variants share kernels.
@@ -10,38 +10,22 @@ from dataclasses import replace
 
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
-from renaissance.lowering.calls.targets import Convolution, Target
-from renaissance.lowering.launches import depthwise as depthwise_launches
-from renaissance.lowering.launches import depthwise_norm as depthwise_norm_launches
-from renaissance.lowering.launches import pointwise as pointwise_launches
-from renaissance.lowering.launches import pool as pool_launches
-from renaissance.lowering.launches.depthwise_backward import depthwise_backward
+from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import (
     PIXELS_AHEAD,
-    WALK_BLOCKS,
     launch,
     map_constants,
-    pack_width,
     resident_grid,
     tile_of_map,
     walk_grid,
 )
-from renaissance.lowering.launches.pointwise_backward import POINTWISE_BACKWARD_PLANS
+from renaissance.lowering.launches.planned import THREADS, Plan, PlannedLaunch
 from renaissance.lowering.launches.pool import reads_ahead, sweep, window
-from renaissance.lowering.launches.stem import is_stem, stem_forward, stem_weight
-from renaissance.lowering.launches.table import (
-    PLANS,
-    THREADS,
-    Plan,
-    PlannedLaunch,
-    spread,
-)
 from renaissance.lowering.launches.tiles import ceil_div
 
-# -- batch norm -----------------------------------------------------------------------------------
 
-
-def _statistics(call: InPlaceCall, **more: int) -> list[PlannedLaunch]:
+def statistics(call: InPlaceCall, **more: int) -> list[PlannedLaunch]:
+    """Launches of ``rn_batch_norm_statistics``: the sums, and what they come to."""
     a = call.attributes
     tile, tiles = tile_of_map(a)
     constants = map_constants(a, tile=tile, ahead=8, **more)
@@ -149,104 +133,10 @@ def _affine(call: InPlaceCall) -> list[PlannedLaunch]:
     return [launch("affine.cu", "affine_forward", walk_grid(a, a["rows"]), THREADS, **constants)]
 
 
-def _add(call: InPlaceCall) -> list[PlannedLaunch]:
-    a = call.attributes
-    constants = {"half": a["type"], "activation": a["activation"]}
-    constants["z"] = int(call.operands[3] is not None)
-    grid = spread(a["count"], 8 if a["type"] else 4, WALK_BLOCKS)
-    return [launch("add.cu", "add_forward", grid, THREADS, **constants)]
-
-
-def _channel_padding(call: InPlaceCall) -> list[PlannedLaunch]:
-    a = call.attributes
-    width = pack_width(a["y_channels"], a["type"])
-    constants = {"x_channels": a["x_channels"], "y_channels": a["y_channels"], "width": width}
-    grid = spread(a["pixels"] * a["y_channels"] // width, 1, WALK_BLOCKS)
-    constants["half"] = a["type"]
-    return [launch("channel_padding.cu", "channel_padding", grid, THREADS, **constants)]
-
-
-# -- convolutions ---------------------------------------------------------------------------------
-
-
-_LIBRARY = {
-    targets.CONV_FORWARD: "forward",
-    targets.CONV_FORWARD_STATISTICS: "forward_statistics",
-    targets.CONV_BACKWARD_DATA: "backward_data",
-    targets.CONV_BACKWARD_WEIGHT: "backward_weight",
-}
-_CONVOLUTION_SIZES = ("n", "h", "w", "c", "k", "p", "q", "r", "s", "stride", "pad", "groups")
-
-
-def convolution_of(call: InPlaceCall) -> Convolution | None:
-    """The convolution that a library runs for this call; None where kernels of ours run it."""
-    return None if call.target not in _LIBRARY or is_stem(call) else as_convolution(call)
-
-
-def as_convolution(call: InPlaceCall) -> Convolution:
-    """What a call for a dense or grouped convolution computes, whoever runs it."""
-    kind, a = _LIBRARY[call.target], call.attributes
-    sizes = tuple(int(a[name]) for name in _CONVOLUTION_SIZES)
-    y_type = a["y_type"] if kind.startswith("forward") else a["type"]
-    return Convolution(kind, a["type"], y_type, sizes, a["workspace_bytes"])
-
-
-def launches_behind(call: InPlaceCall, *, summed: int) -> list[PlannedLaunch]:
-    """The kernels that follow a convolution.
-
-    Args:
-        call: A dense or grouped convolution.
-        summed: Rows of sums for the statistics that it left; 0 where it left none.
-    """
-    if call.target is not targets.CONV_FORWARD_STATISTICS:
-        return []
-    a = call.attributes
-    rows = a["n"] * a["p"] * a["q"]
-    output = {"rows": rows, "c": a["k"], "type": a["y_type"], "partial_rows": a["partial_rows"]}
-    statistics = InPlaceCall(targets.BATCH_NORM_STATISTICS, (), output)
-    if not summed:
-        return _statistics(statistics)
-    return _statistics(statistics, summed=1, pieces=summed)[1:]
-
-
-def _convolution(call: InPlaceCall) -> list[PlannedLaunch]:
-    """Kernels that run a convolution; or may be needed beside a library's, as the device shows."""
-    if is_stem(call):
-        return _stem(call)
-    return [k for summed in (0, 1) for k in launches_behind(call, summed=summed)]
-
-
-def _stem(call: InPlaceCall) -> list[PlannedLaunch]:
-    if call.target == targets.CONV_BACKWARD_WEIGHT:
-        return stem_weight(call)
-    product = stem_forward(call)
-    return [product, *launches_behind(call, summed=product.grid[0])]
-
-
-MAP_PLANS: dict[Target, Plan] = {
-    targets.POINTWISE_FORWARD: pointwise_launches.pointwise_forward,
-    **dict.fromkeys(_LIBRARY, _convolution),
-    targets.DEPTHWISE_CONV_FORWARD: depthwise_launches.depthwise_forward,
-    targets.DEPTHWISE_CONV_BACKWARD_DATA: depthwise_launches.depthwise_data,
-    targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: depthwise_launches.depthwise_weight,
-    targets.DEPTHWISE_NORM_FORWARD: depthwise_norm_launches.depthwise_norm_forward,
-    targets.DEPTHWISE_CONV_BACKWARD: depthwise_backward,
-    targets.BATCH_NORM_STATISTICS: _statistics,
+PLANS: dict[Target, Plan] = {
+    targets.BATCH_NORM_STATISTICS: statistics,
     targets.BATCH_NORM_APPLY: _apply,
     targets.BATCH_NORM_BACKWARD: _backward,
     targets.BATCH_NORM_FOLD: _fold,
     targets.AFFINE_FORWARD: _affine,
-    targets.ADD_FORWARD: _add,
-    targets.MAX_POOL_FORWARD: pool_launches.max_pool_forward,
-    targets.MAX_POOL_BACKWARD: pool_launches.max_pool_backward,
-    targets.AVERAGE_POOL_FORWARD: pool_launches.average_pool_forward,
-    targets.AVERAGE_POOL_BACKWARD: pool_launches.average_pool_backward,
-    targets.GLOBAL_AVERAGE_POOL_FORWARD: pool_launches.global_pool("forward", "y_type"),
-    targets.GLOBAL_AVERAGE_POOL_BACKWARD: pool_launches.global_pool("backward", "type"),
-    targets.GAP_FC_BACKWARD_DATA: pool_launches.gap_fc_backward,
-    targets.CHANNEL_PADDING: _channel_padding,
-    **POINTWISE_BACKWARD_PLANS,
 }
-"""How every operation on maps is launched on CUDA."""
-
-PLANS.update(MAP_PLANS)
