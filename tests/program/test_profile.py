@@ -91,3 +91,10 @@ def test_every_call_of_a_fused_step_is_measured_and_belongs_to_a_segment() -> No
     assert sum(row.us for row in found.segments()) == pytest.approx(
         sum(row.us for row in found.rows)
     )
+
+
+@pytest.mark.skipif(not library.status().custom_calls, reason=library.status().message)
+def test_a_net_that_diverges_while_it_is_timed_is_measured_all_the_same() -> None:
+    net = rn.seq(rn.fc(4), rn.relu(), rn.fc(5))
+    program = rn.compile(net, (2, 2, 1), 4, lowering="fused", scheduler=rn.Constant(1e30))
+    assert program.profile(repeats=1, rates=RATES).rows
