@@ -137,7 +137,7 @@ def _time_steps(program: Any, batch: Any, repeats: int) -> tuple[Any, float]:
             state, _ = program.train_step(state, batch)
         jax.block_until_ready(state)
         times.append((time.perf_counter() - begin) / steps * 1e6)
-    # so many steps on one batch may have diverged: what calls are timed on is a state near the start
+    # so many steps on one batch may have diverged: calls are timed on a state near the start
     del state
     state = program.init(0)
     for _ in range(MOST_SKIPPED):  # the loss scale may still be on its way down
