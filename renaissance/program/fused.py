@@ -83,7 +83,7 @@ class FusedBackend:
 
     def init(self, weights: Mapping[str, np.ndarray], seed: int) -> BankState:
         """A state with these master weights and everything else at its start."""
-        return self.adopt(self.reference.init(weights, seed))
+        return self.arena.pack(self.reference.start(weights, seed))
 
     def adopt(self, state: State) -> BankState:
         """The state in banks, whichever lowering it comes from; nothing is lost."""

@@ -50,15 +50,25 @@ class XlaBackend:
 
     def init(self, weights: Mapping[str, np.ndarray], seed: int) -> ArrayState:
         """A state with these master weights and everything else at its start."""
+        return ArrayState(
+            {
+                region: {name: owned(value) for name, value in tensors.items()}
+                for region, tensors in self.start(weights, seed).items()
+            }
+        )
+
+    def start(
+        self, weights: Mapping[str, np.ndarray], seed: int
+    ) -> dict[Region, dict[str, np.ndarray]]:
+        """What a state begins with, on the host."""
         config, plan = self.config, self.recipe.plan
         master = config.precision.master.numpy
         slots = config.optimizer.slots
-        regions: dict[Region, dict[str, Any]] = {}
+        regions: dict[Region, dict[str, np.ndarray]] = {}
 
         def put(role: str, name: str, value: Any, dtype: Any = master) -> None:
-            regions.setdefault(self.recipe.groups[name].region(role), {})[name] = owned(
-                value, dtype
-            )
+            region = self.recipe.groups[name].region(role)
+            regions.setdefault(region, {})[name] = np.asarray(value, dtype)
 
         for name, value in weights.items():
             put("W", name, value)
@@ -72,12 +82,11 @@ class XlaBackend:
                 put("A", name, value, np.float16)
         for name, spec, _ in plan.statistics():
             region = Region.B_PREV_MEAN if spec.name == "mean" else Region.B_PREV_VAR
-            start = np.zeros if spec.name == "mean" else np.ones
-            regions.setdefault(region, {})[name] = owned(start(spec.shape), master)
-        regions |= self._scalars(seed)
-        return ArrayState(regions)
+            first = np.zeros if spec.name == "mean" else np.ones
+            regions.setdefault(region, {})[name] = first(spec.shape, master)
+        return regions | self._scalars(seed)
 
-    def _scalars(self, seed: int) -> dict[Region, dict[str, Any]]:
+    def _scalars(self, seed: int) -> dict[Region, dict[str, np.ndarray]]:
         config = self.config
         master = config.precision.master.numpy
         scale = config.loss_scale.initial if config.amp else 1.0
@@ -86,16 +95,16 @@ class XlaBackend:
         counters = ("applied_steps", "skipped_steps", "clean_steps", "overflow_run", "nan_flag")
         sums = ("loss", "top1", "top5", "count")
         return {
-            Region.R_RESULT: {n: owned(0.0, np.float32) for n in sums},
-            Region.R_RESULT_ACCUMULATED: {n: owned(0.0, np.float32) for n in sums},
+            Region.R_RESULT: {n: np.zeros((), np.float32) for n in sums},
+            Region.R_RESULT_ACCUMULATED: {n: np.zeros((), np.float32) for n in sums},
             Region.S_SCALAR_FP32: {
-                "lr": owned(0.0, master),
-                "loss_scale": owned(scale, np.float32),
-                "lr_table": owned(table, master),
+                "lr": np.zeros((), master),
+                "loss_scale": np.asarray(scale, np.float32),
+                "lr_table": np.asarray(table, master),
             },
             Region.S_SCALAR_INT32: {
-                **{n: owned(0, np.int32) for n in counters},
-                "seed": owned(np.array(words, np.uint32).view(np.int32)),
+                **{n: np.zeros((), np.int32) for n in counters},
+                "seed": np.array(words, np.uint32).view(np.int32),
             },
         }
 

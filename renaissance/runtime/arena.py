@@ -70,8 +70,12 @@ class Arena:
         for region, tensors in values.items():
             for name, value in tensors.items():
                 self._write(host, self._placed(region, name), np.asarray(value))
-        banks = {bank: jnp.zeros(size, jnp.uint8) for bank, size in self.bank_bytes.items()}
-        banks[Bank.PERSISTENT] = jnp.array(host, copy=True)
+        banks = {
+            bank: jnp.array(host, copy=True)
+            if bank is Bank.PERSISTENT
+            else jnp.zeros(size, jnp.uint8)
+            for bank, size in self.bank_bytes.items()
+        }
         return BankState(self, banks)
 
     def logical_shape(self, tensor: Placed) -> tuple[int, ...]:
