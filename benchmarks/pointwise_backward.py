@@ -51,7 +51,7 @@ from renaissance.lowering.launches.pointwise_backward import (
 )
 from renaissance.lowering.launches.table import launches_of
 from renaissance.lowering.launches.work import work_of
-from renaissance.lowering.rewrites import simplify as fused_passes
+from renaissance.lowering.rewrites import simplify
 from renaissance.lowering.rewrites.pointwise_backward import Pair, is_faster, pairs
 from renaissance.models import by_name
 from renaissance.program.cuda import CudaKernels
@@ -137,9 +137,9 @@ def cases(net: str, batch: int, bits: bool) -> Counter[str]:
     program = rn.compile(
         by_name(net), (224, 224, 3), batch, num_classes=1000, amp=True, lowering="xla"
     )
-    fuse, fused_passes.fuse_pointwise_backward = fused_passes.fuse_pointwise_backward, list
+    fuse, simplify.fuse_pointwise_backward = simplify.fuse_pointwise_backward, list
     calls = train_pass(program.graph, Scene(program.memory, program.backend.recipe)).calls
-    fused_passes.fuse_pointwise_backward = fuse
+    simplify.fuse_pointwise_backward = fuse
     found: Counter[str] = Counter()
     for pair in pairs(calls):
         case = Case(calls, pair, bits)
