@@ -111,7 +111,8 @@ def test_an_outlier_where_the_pivot_is_taken_does_no_harm(where: tuple[int, ...]
     x = golden_normal("x", (4, 8, 8, 2)).astype(np.float32)
     x[where] = 1e4
     _, var = jax.jit(batch_statistics)(x)
-    assert_within(var, x.astype(np.float64).reshape(-1, 2).var(0), 1e-6)
+    # what adding 256 values one after the other may cost
+    assert_within(var, x.astype(np.float64).reshape(-1, 2).var(0), 3e-6)
 
 
 def test_half_precision_keeps_statistics_in_single() -> None:
