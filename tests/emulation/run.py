@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
+import os
 import shutil
 import struct
 import subprocess
@@ -20,29 +22,42 @@ from renaissance.runtime.kernels import CSRC
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
+# without unique symbols: shared memory of another size in another kernel is another array
+FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-ffp-contract=off"]
+FLAGS += ["-DRN_EMULATED", *(f"-I{path}" for path in (HERE, CSRC, CSRC / "kernels"))]
 
 
 @functools.cache
 def _built(kernel: Kernel, record: str) -> ctypes.CDLL:
-    folder = Path(tempfile.mkdtemp(prefix="emulation-"))
     constants = [f"-D{name}={value}" for name, value in kernel.constants]
     chosen = [
         f'-DRN_SOURCE="{kernel.source}"',
         f"-DRN_KERNEL={kernel.name}",
         f"-DRN_RECORD={record}",
     ]
-    includes = [f"-I{path}" for path in (HERE, CSRC, CSRC / "kernels")]
-    # without unique symbols: shared memory of another size in another kernel is another array
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique"]
-    flags += ["-ffp-contract=off", "-DRN_EMULATED"]
-    command = [str(COMPILER), *flags, *includes, *constants, *chosen, str(HERE / "emulate.cc")]
-    try:
-        subprocess.run([*command, "-o", str(folder / "kernel.so")], check=True, capture_output=True)
-        return ctypes.CDLL(str(folder / "kernel.so"))
-    except subprocess.CalledProcessError as error:
-        raise AssertionError(error.stderr.decode()[-3000:]) from error
-    finally:
-        shutil.rmtree(folder)
+    # the standard library is read once, not for every kernel
+    header = _made("cuda.h.gch", ["-x", "c++-header", str(HERE / "cuda.h")])
+    first = [f"-I{header.parent}", "-include", "cuda.h"]
+    name = hashlib.sha256(" ".join([*constants, *chosen]).encode()).hexdigest()
+    source = ["-shared", *constants, *chosen, str(HERE / "emulate.cc")]
+    return ctypes.CDLL(str(_made(f"{name}.so", source, first)))
+
+
+def _made(name: str, arguments: Sequence[str], first: Sequence[str] = ()) -> Path:
+    """A file of the folder that the processes of a session share; made if it is not there."""
+    folder = Path(os.environ["RENAISSANCE_TESTS_FOLDER"], "emulation")
+    folder.mkdir(exist_ok=True)
+    made = folder / name
+    if not made.exists():
+        handle, part = tempfile.mkstemp(dir=folder)
+        os.close(handle)
+        command = [str(COMPILER), *first, *FLAGS, *arguments, "-o", part]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except subprocess.CalledProcessError as error:
+            raise AssertionError(error.stderr.decode()[-3000:]) from error
+        os.replace(part, made)
+    return made
 
 
 def emulate(launch: PlannedLaunch, record: str, layout: str, fields: Sequence[Any]) -> None:
