@@ -16,22 +16,27 @@ from tests.emulation.run import emulate
 
 
 def run(target: Target, *operands: Any, **attributes: Any) -> tuple[np.ndarray, ...]:
-    """``rn_pointwise_backward_data`` on arrays; what was written comes back in order."""
-    assert target == targets.POINTWISE_BACKWARD_DATA
+    """``rn_pointwise_backward_data`` or ``rn_pointwise_backward`` on arrays; what was written comes
+    back in order."""
     given = tuple(None if operand is None else Argument("array") for operand in operands)
     arrays = [
         np.array(o.value) if isinstance(o, Updated) else None if o is None else np.array(o)
         for o in operands
     ]
-    dy, w, *norm = arrays
+    (dy, w), norm, weight = arrays[:2], arrays[2:24], arrays[24:]
     layout, fields = "P" * len(norm), [*norm]
     for part in FIELDS[targets.BATCH_NORM_BACKWARD].split():
         name, letter = part.split(":")
         layout += letter
         fields.append(0 if name == "0" else attributes[name])
     product, *rest = launches_of(InPlaceCall(target, given, attributes))
-    more = [dy, w, attributes["k"]]
-    emulate(product, "PointwiseBackwardData", f"{layout}PPq", [*fields, *more])
+    whole = [*fields, dy, w, attributes["k"], *weight]
+    more = "PPqPPq" if weight else "PPq"
+    whole += [attributes["width"]] if weight else []
+    name = "PointwiseBackward" if weight else "PointwiseBackwardData"
+    emulate(product, name, layout + more, whole)
+    if weight:
+        emulate(rest.pop(0), name, layout + more, whole)
     for launch in rest:
         emulate(launch, "BatchNormBackward", layout, fields)
     written = [isinstance(operand, Updated) for operand in operands]

@@ -32,6 +32,7 @@ _ONLY_READ: Mapping[Target, Iterable[int]] = {
     targets.BATCH_NORM_APPLY: range(10),
     targets.BATCH_NORM_BACKWARD: (*range(13), 20, 21),
     targets.POINTWISE_BACKWARD_DATA: (0, 1, *range(3, 15), 22, 23),
+    targets.POINTWISE_BACKWARD: (0, 1, *range(3, 15), 22, 23),
     targets.ADD_FORWARD: range(2),
     targets.MAX_POOL_FORWARD: range(5),
     targets.MAX_POOL_BACKWARD: range(2),

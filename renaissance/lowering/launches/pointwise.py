@@ -17,7 +17,7 @@ from renaissance.lowering.launches.planned import Plan, PlannedLaunch, kernel
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
 # Positions of operands of rn_pointwise_forward (csrc/ffi/decode_pointwise.h).
-MEAN, SHORTCUT, SHORTCUT_MEAN, MASK = 3, 5, 8, 20
+MEAN, SHORTCUT, SHORTCUT_MEAN, Y, MASK = 3, 5, 8, 10, 20
 
 SHARED_BYTES = 227 * 1024
 """Shared memory of a multiprocessor (H200); the attribute ``shared_limit`` names another."""

@@ -183,10 +183,10 @@ def pointwise_backward_data(call: InPlaceCall) -> list[PlannedLaunch]:
     constants |= {"blocks": shape.blocks, "shared_bytes": shared, "wgmma": int(shape.groups)}
     product = kernel("pointwise_backward.cu", "pointwise_backward_data", **constants)
     grid = (ceil_div(a["c"], shape.columns), a["partial_rows"], 1)
-    return [PlannedLaunch(product, grid, shape.threads, shared), *_rest(call, shortcut)]
+    return [PlannedLaunch(product, grid, shape.threads, shared), *rest_of(call, shortcut)]
 
 
-def _rest(call: InPlaceCall, shortcut: int) -> list[PlannedLaunch]:
+def rest_of(call: InPlaceCall, shortcut: int) -> list[PlannedLaunch]:
     """The norm's other passes: dz lies in dshortcut where it is wanted there, else in dy."""
     a = call.attributes
     constants = {"half": 1, "c": a["c"], "width": 8, "tile": 1, "activation": 0, "pooled": 0}

@@ -23,6 +23,7 @@ from renaissance.lowering.launches import (
     norm,
     pointwise,
     pointwise_backward,
+    pointwise_gradients,
     pool,
     regions,
 )
@@ -36,6 +37,7 @@ PLANS: dict[Target, Plan] = {
     **convolutions.PLANS,
     **pointwise.PLANS,
     **pointwise_backward.PLANS,
+    **pointwise_gradients.PLANS,
     **depthwise.PLANS,
     **depthwise_norm.PLANS,
     **depthwise_backward.PLANS,

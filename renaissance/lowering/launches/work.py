@@ -75,6 +75,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.BATCH_NORM_STATISTICS: {7: 0},
     targets.BATCH_NORM_BACKWARD: {19: 0},
     targets.POINTWISE_BACKWARD_DATA: {NORM + 19: 0},
+    targets.POINTWISE_BACKWARD: {NORM + 19: 0, -1: 0},
 }
 
 
@@ -130,6 +131,7 @@ _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.OPTIMIZER: _gradients,
     targets.BATCH_NORM_BACKWARD: _second_pass,
     targets.POINTWISE_BACKWARD_DATA: _pointwise_backward,
+    targets.POINTWISE_BACKWARD: _pointwise_backward,
 }
 
 
@@ -147,6 +149,10 @@ def _pointwise(call: InPlaceCall) -> int:
     return int(2 * a["rows"] * a["c"] * a["k"])
 
 
+def _both_products(call: InPlaceCall) -> int:
+    return 2 * _pointwise(call)
+
+
 def _fc_backward(call: InPlaceCall) -> int:
     """One product for the input's gradient, one for the weights', as far as they are wanted."""
     return _product(call) * sum(call.operands[index] is not None for index in (4, 5))
@@ -162,6 +168,7 @@ def _conv(call: InPlaceCall) -> int:
 _FLOPS: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.FC_FORWARD: _product,
     targets.POINTWISE_BACKWARD_DATA: _pointwise,
+    targets.POINTWISE_BACKWARD: _both_products,
     targets.FC_BACKWARD: _fc_backward,
     targets.GAP_FC_BACKWARD_DATA: _product,
     targets.CONV_FORWARD: _conv,

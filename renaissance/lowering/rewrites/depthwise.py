@@ -19,10 +19,13 @@ from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location, Operand
 from renaissance.lowering.calls.order import is_read_later, overlap, writes
 from renaissance.lowering.launches.depthwise_norm import ACTIVATED, cut_of
+from renaissance.lowering.launches.pointwise import Y
 
 Calls = list[InPlaceCall]
 
 _APPLY_SHORTCUT, _APPLY_Y = 5, 10
+_LEAVES = {targets.DEPTHWISE_NORM_FORWARD: ACTIVATED, targets.POINTWISE_FORWARD: Y}
+"""Calls that need not write the activated map, and where they have it."""
 
 
 def fuse_depthwise(calls: Sequence[InPlaceCall]) -> Calls:
@@ -54,12 +57,13 @@ def leave_out_unread(calls: Sequence[InPlaceCall]) -> Calls:
     """
     result = list(calls)
     for i, call in enumerate(result):
-        if call.target != targets.DEPTHWISE_NORM_FORWARD:
+        if call.target not in _LEAVES:
             continue
-        y = call.operands[ACTIVATED]
+        at = _LEAVES[call.target]
+        y = call.operands[at]
         if isinstance(y, Location) and not is_read_later(result, i, y):
             operands = list(call.operands)
-            operands[ACTIVATED] = None
+            operands[at] = None
             result[i] = replace(call, operands=tuple(operands))
     return result
 

@@ -33,7 +33,8 @@ _DY, _GATE, _ARGMAX, _X, _SHORTCUT, _DX, _DGAMMA, _DBETA = 0, 1, 2, 3, 8, 13, 14
 _DSHORTCUT, _PARTIAL, _ADDEND, _MASK = 16, 19, 20, 21
 _NORM = slice(4, 8)
 _APPLY_SHORTCUT, _APPLY_Y = 5, 10
-_NORM_AT = {targets.BATCH_NORM_BACKWARD: 0, targets.POINTWISE_BACKWARD_DATA: NORM}
+_JOINED = (targets.POINTWISE_BACKWARD_DATA, targets.POINTWISE_BACKWARD)
+_NORM_AT = {targets.BATCH_NORM_BACKWARD: 0, **dict.fromkeys(_JOINED, NORM)}
 """Where the operands of a norm's backward begin in the calls that hold one."""
 _NO_NORM: tuple[Operand, ...] = (None,) * 4
 
@@ -116,8 +117,7 @@ def _norm_operands(call: InPlaceCall) -> tuple[Operand, ...]:
 
 def _slope_of(norm: InPlaceCall) -> int:
     """The activation whose slope the gradient a norm reads has yet to be multiplied with."""
-    is_masked = norm.target == targets.POINTWISE_BACKWARD_DATA
-    return 0 if is_masked else int(norm.attributes["activation"])
+    return 0 if norm.target in _JOINED else int(norm.attributes["activation"])
 
 
 def _is_behind(calls: Sequence[InPlaceCall], index: int, data: InPlaceCall) -> bool:

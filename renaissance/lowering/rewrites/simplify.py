@@ -19,6 +19,7 @@ from renaissance.lowering.rewrites.depthwise import fuse_depthwise, leave_out_un
 from renaissance.lowering.rewrites.depthwise_backward import fuse_depthwise_backward
 from renaissance.lowering.rewrites.pointwise import fuse_pointwise
 from renaissance.lowering.rewrites.pointwise_backward import fuse_pointwise_backward
+from renaissance.lowering.rewrites.pointwise_gradients import fuse_pointwise_gradients
 
 Calls = list[InPlaceCall]
 
@@ -38,7 +39,7 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = read_labels_in_their_slot(result)
     result = update_in_one_pass(scene, result)
     result = drop_clears(scene, result)
-    result = fuse_pointwise_backward(result)
+    result = fuse_pointwise_gradients(fuse_pointwise_backward(result))
     result = fuse_depthwise_backward(result)
     result = leave_out_unread(fuse_pointwise(fuse_depthwise(result)))
     return merge_ends(result)

@@ -15,4 +15,14 @@ struct PointwiseBackwardData {
   Index k;
 };
 
+// PointwiseBackwardData of a norm without gate, addend and shortcut, and with it the gradient dw (k, c)
+// of the filters: the convolution's input is the norm's activated output, so it is made again where the
+// norm needs it and never read. weight_partial holds norm.partial_rows rows of k c sums; width is that of the map, by whose
+// lines the host sums.
+struct PointwiseBackward : PointwiseBackwardData {
+  void* dw;
+  float* weight_partial;
+  Index width;
+};
+
 }  // namespace rn

@@ -13,4 +13,14 @@ inline PointwiseBackwardData decode(Call& call) {
   return {norm, dy, w, call.integer("k")};
 }
 
+template <>
+inline PointwiseBackward decode(Call& call) {
+  PointwiseBackward op{};
+  static_cast<PointwiseBackwardData&>(op) = decode<PointwiseBackwardData>(call);
+  op.dw = call.pointer();
+  op.weight_partial = call.pointer<float>();
+  op.width = call.integer("width");
+  return op;
+}
+
 }  // namespace rn

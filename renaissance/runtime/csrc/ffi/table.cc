@@ -137,6 +137,7 @@ RN_HANDLERS(BatchNormApply);
 RN_HANDLERS(BatchNormBackward);
 RN_HANDLERS(BatchNormFold);
 RN_HANDLERS(PointwiseBackwardData);
+RN_HANDLERS(PointwiseBackward);
 RN_HANDLERS(AffineForward);
 RN_HANDLERS(AddForward);
 RN_HANDLERS(MaxPoolForward);
@@ -199,6 +200,7 @@ static const Target kTargets[] = {
     {"rn_batch_norm_backward", BatchNormBackwardHost, BatchNormBackwardCuda},
     {"rn_batch_norm_fold", BatchNormFoldHost, BatchNormFoldCuda},
     {"rn_pointwise_backward_data", PointwiseBackwardDataHost, PointwiseBackwardDataCuda},
+    {"rn_pointwise_backward", PointwiseBackwardHost, PointwiseBackwardCuda},
     {"rn_affine_forward", AffineForwardHost, AffineForwardCuda},
     {"rn_add_forward", AddForwardHost, AddForwardCuda},
     {"rn_max_pool_forward", MaxPoolForwardHost, MaxPoolForwardCuda},

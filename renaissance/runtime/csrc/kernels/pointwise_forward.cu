@@ -118,7 +118,7 @@ __device__ __forceinline__ void store(const BatchNormApply& op, const Rows& rows
     if (!rows.inside[r]) y[r] = Pack{};
     if (!mine || !rows.is_real(r, step)) continue;
     Index at = rows.at + (8 * r * RN_C + 32 * step);
-    *reinterpret_cast<Pack*>(static_cast<half_bits*>(op.y) + at) = y[r];
+    if (op.y) *reinterpret_cast<Pack*>(static_cast<half_bits*>(op.y) + at) = y[r];
     if (RN_MASK) static_cast<unsigned char*>(op.mask)[at / 8] = static_cast<unsigned char>(bits[r]);
   }
 }
