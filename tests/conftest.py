@@ -26,7 +26,11 @@ FOLDER = "RENAISSANCE_TESTS_FOLDER"
 """Names the folder in which the processes of a session share what they build."""
 _SET = "RENAISSANCE_TESTS_SET"
 """Names what was set here, so that other processes can tell it from what the user set."""
-_QUICKLY = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
+_QUICKLY = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
 
 
 def _known(flags: Iterable[str]) -> list[str]:
@@ -46,7 +50,7 @@ def _settings() -> dict[str, str]:
     settings = {FOLDER: folder}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         settings["JAX_COMPILATION_CACHE_DIR"] = f"{folder}/xla"
-        settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.03"
         settings["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     if "XLA_FLAGS" not in os.environ and not Path("/dev/nvidiactl").exists():
         settings["XLA_FLAGS"] = " ".join(_known(_QUICKLY))
