@@ -245,6 +245,17 @@ def pool_sizes(x: tuple[int, ...], kernel: int, stride: int, pad: int) -> dict[s
     return {**sizes, "kernel": kernel, "stride": stride, "pad": pad}
 
 
+def on_a_grid(whole: Array, stride: int) -> tuple[Array, Array, dict[str, int]]:
+    """A map (n, h, w, c) with zeros but on every stride-th row and column; those pixels alone; and
+    the attributes that tell a norm's backward where they belong."""
+    n, h, w, _ = whole.shape
+    small = np.ascontiguousarray(whole[:, ::stride, ::stride])
+    spread = np.zeros_like(whole)
+    spread[:, ::stride, ::stride] = small
+    p, q = small.shape[1:3]
+    return spread, small, {"n": n, "h": h, "w": w, "p": p, "q": q, "stride": stride}
+
+
 def pooled_shape(sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Shape of a pool's output."""
     return sizes["n"], sizes["p"], sizes["q"], sizes["c"]

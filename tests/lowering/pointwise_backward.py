@@ -56,12 +56,19 @@ def constants(x: Array) -> dict[str, Array]:
 
 
 def backward_data(
-    given: Mapping[str, Array], activation: str | None, names: tuple[str, ...], call: Any = run
+    given: Mapping[str, Array],
+    activation: str | None,
+    names: tuple[str, ...],
+    call: Any = run,
+    grid: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
-    """The named results, and ``product``: what lies where the product was put."""
+    """The named results, and ``product``: what lies where the product was put.
+
+    With a grid (:func:`tests.lowering.maps.on_a_grid`) the addend is of its pixels alone.
+    """
     x = given["x"]
     (rows, c), k = x.shape, given["w"].shape[0]
-    sizes = {**NO_POOL, "c": c, "rows": rows, "k": k, "type": 1, "partial_rows": 1}
+    sizes = {**NO_POOL, **(grid or {}), "c": c, "rows": rows, "k": k, "type": 1, "partial_rows": 1}
     sizes["activation"] = ACTIVATION_NUMBERS[activation]
     vectors = {name: ((c,), np.float32) for name in RESULTS if name not in ("dx", "dshortcut")}
     places = {**vectors, **dict.fromkeys(("dx", "dshortcut", "product"), (x.shape, np.float16))}

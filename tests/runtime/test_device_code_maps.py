@@ -98,6 +98,18 @@ def test_backward_of_an_add_that_leaves_its_gradient_for_the_second_pass(
         assert_close(found[name], theirs[name], np.float16)
 
 
+def test_an_addend_of_the_pixels_alone_that_a_strided_convolution_read() -> None:
+    shape = (2, 7, 6, 12)
+    x, y, dy, addend = normals(8, np.float16, *[shape] * 4)
+    given = {**constants(x), "dy": dy, "gate": y}
+    names = ("dx", "dgamma", "dbeta", "dshortcut")
+    spread, small, grid = maps.on_a_grid(addend, 2)
+    theirs = maps.norm_backward({**given, "addend": spread}, "relu", names)
+    ours = maps.norm_backward({**given, "addend": small}, "relu", names, grid)
+    for name in names:
+        np.testing.assert_array_equal(ours[name], theirs[name], name)
+
+
 @pytest.mark.parametrize(("normalised", "readers"), [(False, 1), (True, 2)])
 def test_a_mask_of_bits_that_the_forward_leaves_for_the_backward(
     normalised: bool, readers: int

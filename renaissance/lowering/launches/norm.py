@@ -13,6 +13,7 @@ from renaissance.lowering.calls.in_place import InPlaceCall
 from renaissance.lowering.calls.targets import Target
 from renaissance.lowering.launches.packs import (
     PIXELS_AHEAD,
+    addend,
     launch,
     map_constants,
     resident_grid,
@@ -69,7 +70,7 @@ def _backward(call: InPlaceCall) -> list[PlannedLaunch]:
     is_masked = call.operands[_MASK] is not None
     constants["gated"] = 2 if is_masked else int(call.operands[_GATE] is not None)
     constants["shortcut"] = _shortcut(call, _DSHORTCUT, _SHORTCUT_MEAN)
-    constants["addend"] = int(call.operands[_ADDEND] is not None)
+    constants |= addend(a, call.operands[_ADDEND] is not None)
     constants["stash"] = stash_of(call)
     constants["ahead"] = PIXELS_AHEAD[constants["shortcut"]]
     if pooled:

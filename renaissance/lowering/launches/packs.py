@@ -5,6 +5,7 @@ A kernel walks packs of neighbouring channels of at most 16 bytes (``csrc/kernel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from renaissance.lowering.launches.planned import THREADS, PlannedLaunch, kernel, spread
@@ -63,6 +64,19 @@ def resident_grid(a: Any, rows: int) -> tuple[int, int, int]:
 def tile_of_map(a: Any) -> tuple[int, int]:
     """:func:`tile_of` the packs of a map's pixel."""
     return tile_of(a["c"] // pack_width(a["c"], a["type"]))
+
+
+def addend(a: Mapping[str, Any], given: bool) -> dict[str, int]:
+    """Constants that say where a norm's backward finds the other reader's gradient.
+
+    Args:
+        a: The call's attributes; a stride without a window is the addend's
+            (``csrc/map_operations.h``).
+        given: Whether there is one.
+    """
+    if not given or a["kernel"] or not a["stride"]:
+        return {"addend": int(given)}
+    return {"addend": a["stride"], "addend_h": a["h"], "addend_w": a["w"]}
 
 
 def launch(

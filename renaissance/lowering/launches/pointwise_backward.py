@@ -14,7 +14,7 @@ from typing import Any
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall
 from renaissance.lowering.calls.targets import Target
-from renaissance.lowering.launches.packs import PIXELS_AHEAD, launch, resident_grid
+from renaissance.lowering.launches.packs import PIXELS_AHEAD, addend, launch, resident_grid
 from renaissance.lowering.launches.planned import Plan, PlannedLaunch, kernel
 from renaissance.lowering.launches.tiles import MULTIPROCESSORS, ceil_div
 
@@ -173,11 +173,11 @@ def pointwise_backward_data(call: InPlaceCall) -> list[PlannedLaunch]:
     a = call.attributes
     shape = planned_shape(call)
     assert shape is not None, "calls without a shape are not made"
-    mask, shortcut, addend = mask_of(call), shortcut_of(call), call.operands[ADDEND] is not None
-    maps = 1 + addend + (mask == 1) + (shortcut == 2)
+    mask, shortcut, is_sum = mask_of(call), shortcut_of(call), call.operands[ADDEND] is not None
+    maps = 1 + is_sum + (mask == 1) + (shortcut == 2)
     shared = shape.shared_bytes(a["k"], maps, bits=mask == 2)
     constants = {"half": 1, "c": a["c"], "k": a["k"], "width": 8, "activation": a["activation"]}
-    constants |= {"mask": mask, "addend": int(addend), "shortcut": shortcut}
+    constants |= {"mask": mask, "shortcut": shortcut, **addend(a, is_sum)}
     constants |= {"tile_m": shape.rows, "tile_n": shape.columns, "slice": shape.depth}
     constants |= {"stages": shape.stages, "warps_m": shape.warps_m, "warps_n": shape.warps_n}
     constants |= {"blocks": shape.blocks, "shared_bytes": shared, "wgmma": int(shape.groups)}

@@ -20,6 +20,7 @@ from renaissance.lowering.rewrites.depthwise_backward import fuse_depthwise_back
 from renaissance.lowering.rewrites.pointwise import fuse_pointwise
 from renaissance.lowering.rewrites.pointwise_backward import fuse_pointwise_backward
 from renaissance.lowering.rewrites.pointwise_gradients import fuse_pointwise_gradients
+from renaissance.lowering.rewrites.strided_gradients import keep_strided_gradients_small
 
 Calls = list[InPlaceCall]
 
@@ -41,6 +42,7 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = drop_clears(scene, result)
     result = fuse_pointwise_gradients(fuse_pointwise_backward(result))
     result = fuse_depthwise_backward(result)
+    result = keep_strided_gradients_small(result)
     result = leave_out_unread(fuse_pointwise(fuse_depthwise(result)))
     return merge_ends(result)
 

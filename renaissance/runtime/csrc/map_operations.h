@@ -145,7 +145,9 @@ struct PoolShape {
 //
 // dshortcut is dz, or the like for a shortcut that was normalised, whose dbeta is the same sum.
 // partial holds partial_rows rows of 2 c sums, 4 c with a normalised shortcut. Where two layers read
-// the output, addend is the other one's gradient and dy + addend stands for dy; not with argmax.
+// the output, addend is the other one's gradient and dy + addend stands for dy; not with argmax. With a
+// pool.stride and no pool.kernel it is zero but on every stride-th row and column of the pool.h by pool.w
+// map, and holds only those, pool.p by pool.q of them (convolutions of one tap).
 struct BatchNormBackward {
   const void* dy;
   const void* gate;

@@ -16,6 +16,7 @@ from tests.lowering.maps import (
     max_pool,
     norm_backward,
     normals,
+    on_a_grid,
     poisoned,
     pool_sizes,
     pooled_shape,
@@ -151,6 +152,28 @@ def test_a_mask_of_bits_says_what_the_output_says(
     limit = 2e-3 if on_device() else 0.0  # passes may be cut up otherwise on the device
     for name in names:
         assert relative_error(by_bits[name], by_output[name]) <= limit, name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "stride"), [((2, 7, 6, 8), 2), ((1, 5, 8, 12), 3)])
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_an_addend_may_be_the_pixels_alone_that_a_strided_convolution_read(
+    kind: int, shape: tuple[int, ...], stride: int, dtype: Any
+) -> None:
+    given = operands(3, shape, dtype)
+    given["dy"], addend = normals(5, dtype, shape, shape)
+    names: tuple[str, ...] = ("dx", "dgamma", "dbeta")
+    if kind:
+        (given["gate"],) = normals(4, dtype, shape)
+        names += ("dshortcut",)
+    if kind == 2:
+        given |= operands(4, shape, dtype, "shortcut_")
+        names += ("dshortcut_gamma", "dshortcut_beta")
+    spread, small, grid = on_a_grid(addend, stride)
+    theirs = norm_backward({**given, "addend": spread}, "relu", names)
+    ours = norm_backward({**given, "addend": small}, "relu", names, grid)
+    for name in names:
+        np.testing.assert_array_equal(ours[name], theirs[name], name)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

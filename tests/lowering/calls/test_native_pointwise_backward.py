@@ -8,6 +8,7 @@ import pytest
 from renaissance.lowering.launches import pointwise_backward as plans
 from renaissance.lowering.launches.pointwise_backward import PointwiseShape
 from renaissance.runtime import library
+from tests.lowering.maps import on_a_grid
 from tests.lowering.native import assert_close, on_device, relative_error
 from tests.lowering.pointwise_backward import backward_data, meaning, names_of, operands
 
@@ -66,3 +67,17 @@ def test_products_by_warpgroups(shape: PointwiseShape, monkeypatch: pytest.Monke
     theirs = meaning(given, "relu")
     for name in names_of(variant):
         assert relative_error(ours[name], theirs[name]) <= 2e-3, name
+
+
+@pytest.mark.parametrize(("k", "variant"), [(48, "bits addend shortcut"), (128, "addend norms")])
+def test_an_addend_may_be_the_pixels_alone_that_a_strided_convolution_read(
+    k: int, variant: str
+) -> None:
+    n, h, w, c = 3, 13, 10, 128
+    given = operands(n * h * w, k, c, variant)
+    spread, small, grid = on_a_grid(given["addend"].reshape(n, h, w, c), 2)
+    names = names_of(variant)
+    theirs = backward_data({**given, "addend": spread.reshape(-1, c)}, "relu", names)
+    ours = backward_data({**given, "addend": small}, "relu", names, grid=grid)
+    for name in names:
+        np.testing.assert_array_equal(ours[name], theirs[name], name)

@@ -74,14 +74,26 @@ std::vector<float> gradient_of_output(const BatchNormBackward& op, Index count) 
   return spread_to_winners<T>(op.dy, winners.data(), 4, op.pool);
 }
 
+// Where the addend of a pixel is stored; negative where it is zero.
+Index addend_pixel(const BatchNormBackward& op, Index pixel) {
+  const PoolShape& grid = op.pool;
+  if (grid.kernel != 0 || grid.stride == 0) return pixel;
+  Index x = pixel % grid.w, line = pixel / grid.w;
+  Index y = line % grid.h, image = line / grid.h;
+  if (x % grid.stride || y % grid.stride) return -1;
+  return (image * grid.p + y / grid.stride) * grid.q + x / grid.stride;
+}
+
 // dz, the gradient before the activation.
 template <class T>
 std::vector<float> masked_gradient(const BatchNormBackward& op) {
   Index count = op.rows * op.c;
   std::vector<float> dz = gradient_of_output<T>(op, count);
   const T* addend = static_cast<const T*>(op.addend);
-  for (Index i = 0; addend && i < count; ++i)
-    dz[i] = to_float(from_float<T>(dz[i] + to_float(addend[i])));
+  for (Index i = 0; addend && i < count; ++i) {
+    Index pixel = addend_pixel(op, i / op.c);
+    if (pixel >= 0) dz[i] = to_float(from_float<T>(dz[i] + to_float(addend[pixel * op.c + i % op.c])));
+  }
   if (op.activation == kNone) return dz;
   const T* x = static_cast<const T*>(op.x);
   const T* gate = static_cast<const T*>(op.gate);

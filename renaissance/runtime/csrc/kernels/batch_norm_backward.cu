@@ -1,7 +1,7 @@
 // Backward of batch norm, the activation behind it and the add or the max-pool behind that, in two
 // passes over memory: sums, then dx. Where no gate is given the mask is computed again, not stored.
 //
-// RN_ADDEND: dy is a sum of two. RN_STASH: the first pass stores dz, so that the second reads one map
+// RN_ADDEND: dy is a sum of two (addend.cuh). RN_STASH: the first pass stores dz, so that the second reads one map
 // where it would read all that dz is made of: 1 in dshortcut, where it is wanted anyway, 2 in dx,
 // which the second pass then overwrites element by element.
 // RN_GATED: 1 the activation's output (or input) is given, 2 the mask that it left; else norm(x) is
@@ -15,6 +15,7 @@
 #else
 #include "map.cuh"
 #endif
+#include "addend.cuh"
 #include "norm_gradient.cuh"
 
 using namespace rn;
@@ -82,7 +83,10 @@ struct Pixel {
   __device__ __forceinline__ void fetch(const BatchNormBackward& op, Index row, int column) {
     x = rn::fetch(op.x, row, column);
     dy = rn::fetch(kStashed ? stash(op) : op.dy, row, column);
-    if (RN_ADDEND && !kStashed) addend = rn::fetch(op.addend, row, column);
+#if RN_ADDEND
+    Index other = addend_pixel(row);
+    if (!kStashed) addend = other < 0 ? zeros() : rn::fetch(op.addend, other, column);
+#endif
     if (!kStashed) gate.fetch(op, row, column);
     if (RN_SHORTCUT == 2) shortcut = rn::fetch(op.shortcut, row, column);
   }

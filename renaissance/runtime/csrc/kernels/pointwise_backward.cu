@@ -6,10 +6,10 @@
 // them in flight, and what the epilogue reads of a tile is fetched during the epilogue before it, each
 // pack by the thread that will use it.
 //
-// RN_ADDEND: dy is a sum of two. RN_MASK: 1 the activation's output is given, 2 the bits where it is
+// RN_ADDEND: dy is a sum of two (addend.cuh). RN_MASK: 1 the activation's output is given, 2 the bits where it is
 // not flat; else norm(x) is computed again. RN_SHORTCUT: 0 none, 1 dz stays in dshortcut, 2 the
 // shortcut was normalised too.
-#include "map.cuh"
+#include "addend.cuh"
 #include "pointwise_backward.h"
 #include "pointwise_product.cuh"
 
@@ -24,7 +24,7 @@ constexpr int kSteps = (kTileM + kLanes - 1) / kLanes;
 constexpr int kSums = RN_SHORTCUT == 2 ? 3 : 2;
 
 // Maps that the epilogue reads, in the order of their places in shared memory; x is the first.
-constexpr int kAddend = 1, kGate = kAddend + RN_ADDEND, kShortcut = kGate + (RN_MASK == 1);
+constexpr int kAddend = 1, kGate = kAddend + (RN_ADDEND > 0), kShortcut = kGate + (RN_MASK == 1);
 constexpr int kMaps = kShortcut + (RN_SHORTCUT == 2);
 
 // Halves in shared memory: w, the stages of dy, the tile's product, packs of maps, words of bits.
@@ -94,7 +94,10 @@ struct Epilogue {
     each(row0, [&](int step, Index row) {
       Index pack = pack_of(row);
       fetch_pack(0, step, op.x, pack);
-      if (RN_ADDEND) fetch_pack(kAddend, step, op.addend, pack);
+#if RN_ADDEND
+      Index other = addend_pixel(row);
+      if (other >= 0) fetch_pack(kAddend, step, op.addend, pack_of(other));
+#endif
       if (RN_MASK == 1) fetch_pack(kGate, step, op.gate, pack);
       if (RN_SHORTCUT == 2) fetch_pack(kShortcut, step, op.shortcut, pack);
 #if RN_MASK == 2
@@ -117,7 +120,7 @@ struct Epilogue {
       unpack(dz, *reinterpret_cast<const Pack*>(shared + kProductAt + inner * kPitch +
                                                 slot * kWidth));
       read(x, 0, step);
-      if (RN_ADDEND) {
+      if (RN_ADDEND && addend_pixel(row) >= 0) {
         read(more, kAddend, step);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) dz[j] = rounded<Element>(dz[j] + more[j]);
