@@ -23,7 +23,7 @@ from renaissance.runtime.kernels import CSRC
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
 # without unique symbols: shared memory of another size in another kernel is another array
-FLAGS = ["-std=c++17", "-O0", "-w", "-fPIC", "-fno-gnu-unique", "-ffp-contract=off"]
+FLAGS = ["-std=c++17", "-Og", "-w", "-fPIC", "-fno-gnu-unique", "-ffp-contract=off"]
 FLAGS += ["-DRN_EMULATED", *(f"-I{path}" for path in (HERE, CSRC, CSRC / "kernels"))]
 
 
