@@ -22,18 +22,16 @@ GROUPS = GradientsShape(PointwiseShape(64, 64, 64, 7, 4, 1, 2, groups=True), 2, 
 @pytest.mark.parametrize(
     ("rows", "k", "c", "activation", "shape"),
     [
-        (333, 136, 72, "relu", GradientsShape(PointwiseShape(128, 32, 48, 4, 4, 2, 1), 2, 1)),
-        (517, 96, 80, None, GradientsShape(PointwiseShape(64, 48, 48, 3, 4, 1, 1), 1, 2)),
-        (401, 24, 72, "relu6", None),
-        (130, 200, 40, "relu", GROUPS),  # for a device that has none
+        (333, 136, 72, "relu", GradientsShape(PointwiseShape(128, 32, 48, 8, 4, 2, 1), 2, 1)),
+        (517, 96, 80, None, GradientsShape(PointwiseShape(64, 48, 48, 3, 2, 3, 1), 3, 2, 2, 2)),
+        (130, 200, 40, "relu6", GROUPS),  # for a device that has none
     ],
 )
 def test_gradients_of_the_input_and_of_the_filters(
-    rows: int, k: int, c: int, activation: str | None, shape: GradientsShape | None,
+    rows: int, k: int, c: int, activation: str | None, shape: GradientsShape,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    if shape is not None:
-        monkeypatch.setitem(pointwise_gradients.MEASURED, (k, c), shape)
+    monkeypatch.setitem(pointwise_gradients.MEASURED, (k, c), shape)
     monkeypatch.setattr(pointwise_backward, "MULTIPROCESSORS", 3)  # so that blocks walk over tiles
     given = operands(rows, k, c, "")
     ours = gradients(given, activation, emulated.run)

@@ -46,11 +46,15 @@ class GradientsShape:
         tile: As for the input's gradient; its stages hold a tile of dy and slices of the next.
         weight_m: Warps along the channels of x in the filters' gradient.
         weight_n: Warps along the channels of dy in it; the rest of them share the pixels.
+        x_stages: Tiles of x on their way or in use.
+        batch: Slices of dy that are waited for at once; divides those of a tile.
     """
 
     tile: PointwiseShape
     weight_m: int = 1
     weight_n: int = 1
+    x_stages: int = 1
+    batch: int = 1
 
     def shared_bytes(self, k: int) -> int:
         """Dynamic shared memory of a block.
@@ -60,16 +64,22 @@ class GradientsShape:
         """
         tile = self.tile
         if not tile.groups:
-            return tile.shared_bytes(k, 1, bits=False)
+            return tile.shared_bytes(k, self.x_stages, bits=False)
         steps = ceil_div(tile.rows, tile.threads // (tile.columns // 8))
         halves = _deep(k, tile) * tile.columns + tile.rows * (tile.columns + 8)
-        return 2 * (halves + tile.stages * tile.rows * 64) + steps * tile.threads * 16
+        return (
+            2 * (halves + tile.stages * tile.rows * 64) + self.x_stages * steps * tile.threads * 16
+        )
 
 
 MEASURED: dict[tuple[int, int], GradientsShape] = {
+    (96, 16): GradientsShape(PointwiseShape(128, 16, 96, 3, 4, 1, 2), 1, 1, 2),
+    (16, 32): GradientsShape(PointwiseShape(128, 32, 16, 3, 4, 1, 3), 1, 1, 2),
+    (24, 96): GradientsShape(PointwiseShape(64, 96, 32, 3, 2, 3, 2), 3, 1, 2),
+    (24, 144): GradientsShape(PointwiseShape(96, 144, 32, 2, 3, 3, 1), 3, 1, 2),
     (64, 384): GradientsShape(PointwiseShape(64, 64, 64, 3, 4, 1, 3, groups=True), 2, 2),
     (64, 192): GradientsShape(PointwiseShape(64, 64, 64, 3, 4, 1, 3, groups=True), 2, 2),
-    (96, 576): GradientsShape(PointwiseShape(64, 64, 64, 4, 4, 1, 3, groups=True), 2, 2),
+    (96, 576): GradientsShape(PointwiseShape(64, 64, 64, 4, 4, 1, 3, groups=True), 2, 2, 1, 2),
     (96, 384): GradientsShape(PointwiseShape(64, 64, 64, 4, 4, 1, 2, groups=True), 2, 2),
 }
 """Shapes that were faster than those by rule, by channels of dy and of the product."""
@@ -113,10 +123,10 @@ def laid(tile: PointwiseShape, k: int) -> list[GradientsShape]:
     warps = tile.threads // 32
     most = min(MOST_SUMS, REGISTERS_OF_SUMS // (tile.threads * tile.blocks))
     found = []
-    for m in (1, 2, 4, 8):
+    for m in (1, 2, 3, 4, 6, 8, 9):
         for n in (1, 2, 4, 8):
             splits = warps // (m * n)
-            if splits < 1 or across % m or along % n or tile.rows % (16 * splits):
+            if warps % (m * n) or across % m or along % n or tile.rows % (16 * splits):
                 continue
             sums, loads = across // m * (along // n) * 8, across // m + along // n
             if sums <= most:
@@ -162,6 +172,7 @@ def pointwise_gradients(call: InPlaceCall) -> list[PlannedLaunch]:
     constants |= {"stages": tile.stages, "warps_m": tile.warps_m, "warps_n": tile.warps_n}
     constants |= {"blocks": tile.blocks, "shared_bytes": shared, "wgmma": int(tile.groups)}
     constants |= {"weight_m": shape.weight_m, "weight_n": shape.weight_n}
+    constants |= {"x_stages": shape.x_stages, "batch": shape.batch}
     products = kernel("pointwise_gradients.cu", "pointwise_gradients", **constants)
     grid = (ceil_div(a["c"], tile.columns), a["partial_rows"], 1)
     few = {name: constants[name] for name in ("half", "c", "k", "width")}

@@ -28,6 +28,7 @@ from renaissance.lowering.launches.pointwise_backward import (
     X,
 )
 from renaissance.lowering.launches.pointwise_gradients import partial_rows, shape_of
+from renaissance.lowering.rewrites.pointwise_backward import pair_at
 
 # Positions of operands (csrc/map_operations.h): of a norm's application, of a filters' gradient.
 _SHORTCUT, _Y, _Z = 5, 10, 11
@@ -38,7 +39,7 @@ FEWEST_ROWS = 4096
 FASTER = frozenset(
     (
         (256, 64), (16, 32), (24, 96), (24, 144), (32, 144), (32, 192), (64, 192), (64, 384),
-        (96, 384), (96, 576),
+        (96, 384), (96, 576), (96, 16),
     )
 )  # fmt: skip
 """Channels of dy and x for which one call was faster than two
@@ -46,14 +47,23 @@ FASTER = frozenset(
 
 
 def fuse_pointwise_gradients(calls: Sequence[InPlaceCall]) -> list[InPlaceCall]:
-    """Join every two gradients that follow each other and are faster as one."""
-    result: list[InPlaceCall] = []
-    for call in calls:
-        both = joined(result, call) if result else None
+    """Join every two gradients that follow each other and are faster as one.
+
+    The gradient of the input may be joined with the norm that reads it, or still stand before it:
+    where only all three together are faster.
+    """
+    result = list(calls)
+    index = 1
+    while index < len(result):
+        data, behind = result[index], index + 1
+        pair = pair_at(result, index)
+        if pair is not None and pair.norm == behind and pair.freed is None:
+            data, behind = pair.fused, behind + 1
+        both = joined(result[:index], data)
         if both is None:
-            result.append(call)
+            index += 1
         else:
-            result[-1] = both
+            result[index - 1 : behind] = [both]
     return result
 
 

@@ -80,6 +80,17 @@ def test_both_gradients_become_one_call_that_does_not_read_the_activated_map() -
     assert (joined.nbytes - apart.nbytes, joined.flops) == (DW_OF.nbytes, 2 * apart.flops)
 
 
+def test_the_norm_may_still_stand_behind_the_gradient_of_the_input() -> None:
+    norm, weight, data = step()
+    convolution = replace(weight, target=targets.CONV_BACKWARD_DATA, operands=(DY, W, DZ, None))
+    backward = replace(data, target=targets.BATCH_NORM_BACKWARD, operands=data.operands[2:])
+    found = fuse_pointwise_gradients([norm, weight, convolution, backward])
+    assert found[1:] == fuse_pointwise_gradients([norm, weight, data])[1:]
+    between = replace(norm, operands=(X_OF, *NORM_OF, *[None] * 5, DX, None, None))
+    calls = [norm, weight, convolution, between, backward]
+    assert fuse_pointwise_gradients(calls) == calls
+
+
 @pytest.mark.parametrize(
     "calls",
     [

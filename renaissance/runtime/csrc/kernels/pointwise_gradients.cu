@@ -5,7 +5,8 @@
 // As in pointwise_backward.cu a block keeps RN_TILE_N columns of w in shared memory and walks over tiles
 // of RN_TILE_M pixels. Of a tile, the product with w comes first, then the epilogue: dz into memory and
 // into sums, and a into the product's place; then dy^T a is added to the block's share of dw. So a whole
-// tile of dy stays in its stages until then, and RN_STAGES are more than its slices.
+// tile of dy stays in its stages until then, and RN_STAGES are more than its slices. RN_X_STAGES tiles of x
+// are on their way or here; RN_BATCH slices are waited for at once.
 #include "map.cuh"
 #include "pointwise_backward.h"
 #include "pointwise_weight.cuh"
@@ -18,7 +19,8 @@ constexpr int kSteps = (kTileM + kLanes - 1) / kLanes;
 
 // Halves in shared memory: w, the tile's product, packs of x, the stages of dy. Where warps stand in for
 // the warpgroups that were planned, rows are padded, and fewer stages may have to do.
-constexpr int kProductHalves = kTileM * kPitch, kXHalves = kSteps * kThreads * kWidth;
+constexpr int kXStages = RN_X_STAGES, kBatch = RN_BATCH;
+constexpr int kProductHalves = kTileM * kPitch, kXHalves = kXStages * kSteps * kThreads * kWidth;
 constexpr int kRoom = (RN_SHARED_BYTES / 2 - kFilterElements - kProductHalves - kXHalves) / kSliceElements;
 constexpr int kStages = kRoom < RN_STAGES ? kRoom : RN_STAGES, kAhead = kStages - kSlices;
 constexpr int kDyAt = kFilterElements, kProductAt = kDyAt + kStages * kSliceElements;
@@ -35,6 +37,11 @@ struct Tiles {
     return (blockIdx.y + static_cast<Index>(index) * gridDim.y) * kTileM;
   }
   __device__ __forceinline__ bool has(int index) const { return row(index) < rows; }
+  // Pixels of a tile: all of it, fewer of the last one, none behind that.
+  __device__ __forceinline__ int count(int index) const {
+    Index left = rows - row(index);
+    return left < kTileM ? static_cast<int>(left) : kTileM;
+  }
 };
 
 struct Epilogue {
@@ -54,8 +61,8 @@ struct Epilogue {
     if (active) norm.read(op.norm, column);
   }
 
-  __device__ __forceinline__ half_bits* place(int step) const {
-    return shared + kXAt + (step * kThreads + threadIdx.x) * kWidth;
+  __device__ __forceinline__ half_bits* place(int tile, int step) const {
+    return shared + kXAt + ((tile % kXStages * kSteps + step) * kThreads + threadIdx.x) * kWidth;
   }
 
   // Calls function(step, row in the tile) for the thread's pixels.
@@ -71,33 +78,39 @@ struct Epilogue {
   }
 
   // Starts the copies of x of a tile, each pack by the thread that will use it.
-  __device__ __forceinline__ void fetch(Index row0) const {
+  __device__ __forceinline__ void fetch(const Tiles& tiles, int tile) const {
+    const half_bits* from = static_cast<const half_bits*>(op.x) + at(tiles, tile);
+    int count = tiles.count(tile);
     each([&](int step, int inner) {
-      Index row = row0 + inner;
-      if (row < op.rows)
-        copy_async<16>(shared_address(place(step)),
-                       static_cast<const half_bits*>(op.x) + (row * kColumns + column) * kWidth, true);
+      copy_async<16>(shared_address(place(tile, step)), from + step * kApart, inner < count);
     });
+  }
+
+  // Where the thread's first pack of a tile lies in a map; its others are kApart from each other.
+  static constexpr int kApart = kLanes * RN_C;
+  __device__ __forceinline__ Index at(const Tiles& tiles, int tile) const {
+    return (tiles.row(tile) + lane) * RN_C + column * kWidth;
   }
 
   // dz of the tile from its product, into memory and into the sums; a takes the product's place, zeros
   // where the tile ends behind the last pixel.
-  __device__ __forceinline__ void use(Index row0) {
+  __device__ __forceinline__ void use(const Tiles& tiles, int tile) {
+    half_bits* to = static_cast<half_bits*>(const_cast<void*>(op.dy)) + at(tiles, tile);
+    int count = tiles.count(tile);
     each([&](int step, int inner) {
-      Index row = row0 + inner;
       half_bits* at = shared + kProductAt + inner * kPitch + slot * kWidth;
       Floats dz, x;
       Vector<uint, 4> a = {};
-      if (row < op.rows) {
+      if (inner < count) {
         unpack(dz, *reinterpret_cast<const Pack*>(at));
-        unpack(x, *reinterpret_cast<const Pack*>(place(step)));
+        unpack(x, *reinterpret_cast<const Pack*>(place(tile, step)));
 #pragma unroll
         for (int j = 0; j < kWidth; j += 2) {
           float z[2] = {norm(x[j], j), norm(x[j + 1], j + 1)};
           pass(dz[j], z[0]), pass(dz[j + 1], z[1]);
           a.value[j / 2] = pack_halves(z[0], z[1]);
         }
-        store(const_cast<void*>(op.dy), row, column, dz);
+        store(to + step * kApart, 0, 0, dz);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           sum[j] += dz[j];
@@ -136,7 +149,7 @@ struct Epilogue {
   }
 };
 
-// The stages of dy. Slices are numbered through all tiles.
+// The stages of dy. Slices are numbered through all tiles; there are none below zero.
 struct Stages {
   const Tiles& tiles;
   const half_bits* dy;
@@ -149,23 +162,36 @@ struct Stages {
 
   // Starts the copy of the next slice.
   __device__ __forceinline__ void fetch() {
-    if (tiles.has(next / kSlices))
+    if (next >= 0 && tiles.has(next / kSlices))
       load_slice(place(next), dy, static_cast<int>(tiles.rows),
                  static_cast<int>(tiles.row(next / kSlices)), next % kSlices * kSlice);
     ++next;
     commit_copies();
   }
+
+  __device__ __forceinline__ void fetch_tile() {
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) fetch();
+  }
 };
 
-// The product of a tile, slice by slice as they arrive. Behind slice s the rest of the stages and the tile
-// of x were asked for, x behind the first kAhead slices.
-template <int kNumber>
-__device__ __forceinline__ void multiply(Product& product, const Stages& stages, int first) {
-  wait_copies<kStages - kNumber - (kNumber < kAhead ? 0 : 1)>();
+// A turn asks for a tile of x, then for as many slices as a tile has. Behind a slice of the tile in hand
+// the rest of the stages was asked for, and a tile of x in every turn since.
+constexpr int behind_slice(int number) {
+  return kStages - 1 - number + (number < kAhead ? (kAhead - number + kSlices - 1) / kSlices : 0);
+}
+constexpr int kBehindX = kXStages * (kSlices + 1) - 1;
+
+static_assert(kSlices % kBatch == 0, "whole batches");
+
+// The product of a tile, slices as they arrive.
+template <int kNumber, class Place>
+__device__ __forceinline__ void multiply(Product& product, const half_bits* filters, Place dy) {
+  wait_copies<behind_slice(kNumber + kBatch - 1)>();
   publish();
   __syncthreads();
-  product.add(stages.place(first + kNumber), stages.shared, kNumber * kSlice);
-  if constexpr (kNumber + 1 < kSlices) multiply<kNumber + 1>(product, stages, first);
+  add_slices<kNumber, kBatch>(product, dy, filters);
+  if constexpr (kNumber + kBatch < kSlices) multiply<kNumber + kBatch>(product, filters, dy);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
@@ -174,28 +200,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, RN_BLOCKS)
   half_bits* halves = reinterpret_cast<half_bits*>(shared);
   const Tiles tiles{op.norm.rows};
   load_filters(halves, static_cast<const half_bits*>(op.w), blockIdx.x * kTileN);
-  Stages stages{tiles, static_cast<const half_bits*>(op.dy), halves, 0};
   Epilogue epilogue(op.norm, halves);
-  while (stages.next < kAhead) stages.fetch();
-  epilogue.fetch(tiles.row(0));
-  commit_copies();
-  while (stages.next < kStages) stages.fetch();
+  // Turns before the first tile, as many as fill all stages.
+  constexpr int kTurns = kStages / kSlices + 1 > kXStages ? kStages / kSlices + 1 : kXStages;
+  Stages stages{tiles, static_cast<const half_bits*>(op.dy), halves, kStages - kTurns * kSlices};
+  for (int tile = -kTurns; tile < 0; ++tile) {
+    if (tile + kXStages >= 0) epilogue.fetch(tiles, tile + kXStages);
+    commit_copies();
+    stages.fetch_tile();
+  }
   Product product;
   WeightProduct weight;
   for (int tile = 0; tiles.has(tile); ++tile) {
-    multiply<0>(product, stages, tile * kSlices);
+    auto slice = [&](int number) { return stages.place(tile * kSlices + number); };
+    multiply<0>(product, halves, slice);
     product.write(halves + kProductAt);
-    wait_copies<kSlices>();  // those asked for behind x
+    wait_copies<kBehindX>();
     __syncthreads();
-    epilogue.use(tiles.row(tile));
-    keep_order();  // the copies of the next tile go where this one was read
-    epilogue.fetch(tiles.row(tile + 1));
+    epilogue.use(tiles, tile);
+    keep_order();  // the copies of a later tile go where this one was read
+    epilogue.fetch(tiles, tile + kXStages);
     commit_copies();
     __syncthreads();
-    weight.add(halves + kProductAt, [&](int slice) { return stages.place(tile * kSlices + slice); });
+    weight.add(halves + kProductAt, slice);
     __syncthreads();
-#pragma unroll
-    for (int slice = 0; slice < kSlices; ++slice) stages.fetch();
+    stages.fetch_tile();
   }
   wait_copies<0>();
   epilogue.write(epilogue.sum, 0);

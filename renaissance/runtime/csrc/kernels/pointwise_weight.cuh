@@ -18,6 +18,25 @@ static_assert(Activated::kPitch == kPitch, "in the product's place");
 
 #if RN_WGMMA && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+// Product::add of kCount slices from kFirst on, with one wait for all of them; dy(slice) is a slice's place.
+template <int kFirst, int kCount, class Place>
+__device__ __forceinline__ void add_slices(Product& product, Place dy, const half_bits* w) {
+  const half_bits* columns = w + product.column / 64 * kDepth * 64 + product.column % 64;
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int s = kFirst; s < kFirst + kCount; ++s) {
+    const half_bits* rows = dy(s) + product.row / 64 * 64 * 64;
+#pragma unroll
+    for (int i = 0; i < kBlocksM; ++i)
+#pragma unroll
+      for (int k = 0; k < 64 && s * 64 + k < RN_K; k += 16)
+        multiply(product.sum[i], matrix(rows + i * 64 * 64 + k, 16),
+                 matrix(columns + (s * 64 + k) * 64, kDepth * 128), s * 64 + k > 0);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
 constexpr int kGroupsAlong = kWarpsM * kWarpsN / 4 / (kTileN / 64);
 constexpr int kGroupSlices = kSlices / kGroupsAlong;
 static_assert(kTileN % 64 == 0 && kTileM % 64 == 0, "a warpgroup has 64 channels");
@@ -87,6 +106,12 @@ struct WeightProduct {
 };
 
 #else
+
+template <int kFirst, int kCount, class Place>
+__device__ __forceinline__ void add_slices(Product& product, Place dy, const half_bits* w) {
+#pragma unroll
+  for (int s = kFirst; s < kFirst + kCount; ++s) product.add(dy(s), w, s * kSlice);
+}
 
 constexpr int kWeightM = RN_WEIGHT_M, kWeightN = RN_WEIGHT_N;
 constexpr int kSplits = kWarpsM * kWarpsN / (kWeightM * kWeightN);
