@@ -45,7 +45,7 @@ NO_POOL["argmax_bytes"] = 0
 SIZES = [
     # rows, channels of dy, channels of x, activation, whether dx is wanted, calls in a step
     (802816, 256, 64, 1, True, 3),
-    (200704, 512, 128, 1, True, 4),
+    (3211264, 96, 16, 0, True, 1),
     (3211264, 16, 32, 2, False, 1),
     (802816, 24, 96, 2, False, 1),
     (802816, 24, 144, 2, False, 1),
@@ -59,24 +59,20 @@ SIZES = [
 """Those of ResNet-50 and MobileNetV2 at batch 256."""
 
 VARIANTS: Mapping[tuple[int, int], str] = {
-    (256, 64): "64x64,k64,s8,w4x1,b2,g 64x64,k64,s6,w4x1,b2,g 64x64,k64,s6,w4x2,b2,d2x4 "
-    "64x64,k64,s8,w4x2,b1,g 128x64,k64,s6,w4x2,b1,d2x4",
-    (512, 128): "64x64,k64,s10,w4x2,b1,g 64x64,k64,s14,w4x2,b1,g 64x64,k64,s12,w4x4,b1,d2x8",
-    (16, 32): "256x32,k16,s3,w4x2,b2 256x32,k16,s4,w4x2,b2 128x32,k16,s4,w4x2,b2 "
-    "256x32,k16,s3,w8x1,b2",
-    (24, 96): "64x96,k32,s3,w4x2,b2 128x48,k32,s3,w8x1,b2 128x32,k32,s3,w4x2,b2 "
-    "64x96,k32,s4,w4x2,b2",
-    (24, 144): "128x48,k32,s3,w8x1,b2 64x144,k32,s3,w4x1,b3 128x144,k32,s2,w8x1,b1",
-    (32, 144): "128x48,k32,s3,w8x1,b2 64x144,k32,s3,w4x1,b3",
-    (32, 192): "64x96,k32,s3,w4x2,b2 64x64,k32,s3,w4x2,b2 128x64,k32,s2,w4x2,b2",
-    (64, 192): "64x96,k64,s3,w4x2,b2 64x64,k64,s3,w4x2,b2 64x64,k64,s3,w4x1,b3,g "
-    "64x64,k64,s4,w4x1,b2,g",
-    (64, 384): "64x96,k64,s3,w4x2,b2 64x64,k64,s3,w4x2,b2 64x64,k64,s3,w4x1,b3,g "
-    "64x64,k64,s4,w4x1,b2,g",
-    (96, 384): "64x96,k48,s4,w4x2,b2 64x64,k48,s4,w4x2,b2 64x64,k64,s4,w4x1,b2,g "
-    "64x64,k64,s4,w4x1,b3,g",
-    (96, 576): "64x96,k48,s4,w4x2,b2 64x64,k48,s4,w4x2,b2 64x64,k64,s4,w4x1,b2,g "
-    "64x64,k64,s4,w4x1,b3,g",
+    (256, 64): "64x64,k64,s8,w4x1,b2,g,t4 64x64,k64,s7,w4x1,b2,g,x2",
+    (96, 16): "128x16,k96,s3,w4x1,b2,x2 192x16,k48,s3,w4x1,b2,x2 128x16,k48,s4,w4x1,b3",
+    (16, 32): "128x32,k16,s3,w4x1,b3,x2 128x32,k16,s4,w4x1,b3,x2 64x32,k16,s4,w4x1,b4,x3",
+    (24, 96): "64x96,k32,s3,w2x3,b2,x2 128x96,k32,s3,w2x3,b2,x1 64x96,k32,s3,w2x3,b2,x3",
+    (24, 144): "48x144,k32,s3,w3x3,b2,d9x1,x2 64x144,k32,s3,w2x3,b2,d3x2,x2 "
+    "96x144,k32,s2,w3x3,b1,x2 64x48,k32,s4,w4x1,b4,x3 128x48,k32,s3,w2x3,b2,x2",
+    (32, 144): "48x144,k32,s3,w3x3,b2,d9x1,x2 64x144,k32,s3,w2x3,b2,d3x2,x2 "
+    "128x48,k32,s3,w2x3,b2,x2 64x48,k32,s3,w4x1,b3,x2",
+    (32, 192): "64x64,k64,s4,w4x1,b3,g,x2 64x96,k32,s3,w2x3,b2,x2 64x64,k64,s2,w4x1,b4,g "
+    "128x64,k64,s2,w4x1,b2,g",
+    (64, 192): "128x64,k64,s2,w4x1,b2,g 64x64,k64,s3,w4x1,b2,g,x2 64x64,k64,s2,w4x1,b4,g",
+    (64, 384): "128x64,k64,s2,w4x1,b2,g 64x64,k64,s3,w4x1,b2,g,x2 64x64,k64,s4,w4x1,b3,g,x2",
+    (96, 384): "64x64,k64,s4,w4x1,b3,g,x2 64x64,k64,s4,w4x1,b3,g,t2 128x64,k64,s3,w4x1,b2,g",
+    (96, 576): "64x64,k64,s4,w4x1,b3,g,x2 64x64,k64,s4,w4x1,b3,g,t2 128x64,k64,s3,w4x1,b2,g",
 }
 """Shapes to try, by channels of dy and of x."""
 
@@ -139,15 +135,19 @@ def shape_of(text: str, k: int) -> GradientsShape | None:
     """The shape that :func:`described` describes; the first way to lay warps where that is left
     out, None where there is none."""
     found = re.fullmatch(
-        r"(\d+)x(\d+),k(\d+),s(\d+),w(\d+)x(\d+),b(\d+)(,g)?(?:,d(\d+)x(\d+))?", text
+        r"(\d+)x(\d+),k(\d+),s(\d+),w(\d+)x(\d+),b(\d+)(,g)?(?:,d(\d+)x(\d+))?(?:,t(\d+))?"
+        r"(?:,x(\d+))?",
+        text,
     )
     if found is None:
         raise ValueError(f"shape is {text!r}, expected like 64x128,k64,s2,w4x2,b2")
-    *numbers, groups, m, n = found.groups()
+    *numbers, groups, m, n, batch, x_stages = found.groups()
     tile = PointwiseShape(*map(int, numbers), groups=groups is not None)
+    laid = [GradientsShape(tile, 2, 2)] if groups else plans.laid(tile, k)
     if m is not None:
-        return GradientsShape(tile, int(m), int(n))
-    return GradientsShape(tile) if groups else next(iter(plans.laid(tile, k)), None)
+        laid = [GradientsShape(tile, int(m), int(n))]
+    more = {"batch": int(batch or 1), "x_stages": int(x_stages or 1)}
+    return next((replace(shape, **more) for shape in laid), None)
 
 
 def described(shape: GradientsShape) -> str:
@@ -155,7 +155,8 @@ def described(shape: GradientsShape) -> str:
     t = shape.tile
     laid = ",g" if t.groups else f",d{shape.weight_m}x{shape.weight_n}"
     warps = f"{t.warps_m}x{t.warps_n}"
-    return f"{t.rows}x{t.columns},k{t.depth},s{t.stages},w{warps},b{t.blocks}{laid}"
+    tile = f"{t.rows}x{t.columns},k{t.depth},s{t.stages},w{warps},b{t.blocks}"
+    return f"{tile}{laid},t{shape.batch},x{shape.x_stages}"
 
 
 def bank_of(case: Case, plan_launches: Any) -> jax.Array:
@@ -252,8 +253,11 @@ def main() -> None:
         bank = bank_of(case, plan_launches)
 
         def timed(calls: list[InPlaceCall], bank: jax.Array = bank) -> float:
-            whole = microseconds(calls, bank.copy(), plan_launches, options.repeats, COUNT)
-            return (whole - start) / COUNT
+            few, many = (
+                microseconds(calls, bank.copy(), plan_launches, options.repeats, count)
+                for count in (COUNT // 4, 2 * COUNT)
+            )
+            return (many - few) / (2 * COUNT - COUNT // 4)
 
         weight, data = (timed([call]) for call in case.apart)
         for shape in shapes_of(case, options.rule):
