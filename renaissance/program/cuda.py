@@ -15,6 +15,7 @@ import jax
 from renaissance.core.errors import NativeError, PlanError, fail
 from renaissance.lowering.calls.in_place import InPlaceCall
 from renaissance.lowering.calls.targets import Convolution, Launch
+from renaissance.lowering.launches.conv3x3 import ARCHITECTURE
 from renaissance.lowering.launches.convolutions import convolution_of, launches_behind
 from renaissance.lowering.launches.planned import PlannedLaunch
 from renaissance.lowering.launches.table import launches_of
@@ -47,6 +48,7 @@ class CudaKernels:
         library.register("CUDA")
         self.ordinal = int(device.local_hardware_id)
         self.shared_limit = SHARED_KIB.get(capability, 99) << 10
+        self.has_warpgroups = architecture_of(capability) == ARCHITECTURE
         self.compiler = KernelCompiler(architecture_of(capability), cache)
         self.device_name = str(device.device_kind)
         self._loaded: dict[PlannedLaunch, Launch] = {}
@@ -84,7 +86,8 @@ class CudaKernels:
 
     def _here(self, call: InPlaceCall) -> InPlaceCall:
         """The call with what its plan has to know of this device."""
-        return replace(call, attributes={**call.attributes, "shared_limit": self.shared_limit})
+        known = {"shared_limit": self.shared_limit, "warpgroups": self.has_warpgroups}
+        return replace(call, attributes={**call.attributes, **known})
 
     def by_library(self, call: InPlaceCall, convolution: Convolution) -> list[Launch]:
         """The launches of a convolution by cuDNN.

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -51,6 +52,7 @@ inline Dim3 block, grid, block_size;
 inline std::vector<Fiber> fibers;
 inline std::vector<Warp> warps;
 inline Barrier block_barrier;
+inline Barrier group_barriers[8];  // of four warps each
 inline Fiber* current = nullptr;
 inline jmp_buf scheduler;
 inline void (*body)() = nullptr;
@@ -89,6 +91,7 @@ inline void enter() {
   current->ended = true;
   --block_barrier.members;
   --warp().barrier.members;
+  --group_barriers[current->thread / 128].members;
   give_way();
 }
 
@@ -96,12 +99,14 @@ inline void run_block(unsigned threads) {
   fibers.resize(threads);
   warps.assign((threads + 31) / 32, Warp{});
   block_barrier = {static_cast<int>(threads), 0, 0};
+  std::fill(std::begin(group_barriers), std::end(group_barriers), Barrier{});
   for (unsigned t = 0; t < threads; ++t) {
     Fiber& fiber = fibers[t];
     if (!fiber.stack) fiber.stack.reset(new char[128 * 1024]);
     fiber.thread = t;
     fiber.begun = fiber.ended = false;
     ++warps[t / 32].barrier.members;
+    ++group_barriers[t / 128].members;
     getcontext(&fiber.start);
     fiber.start.uc_stack = {fiber.stack.get(), 0, 128 * 1024};
     fiber.start.uc_link = nullptr;

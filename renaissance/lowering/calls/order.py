@@ -21,6 +21,7 @@ _ONLY_READ: Mapping[Target, Iterable[int]] = {
     targets.CONV_FORWARD: range(2),
     targets.CONV_FORWARD_STATISTICS: (0, 1, 4, 5),
     targets.CONV_BACKWARD_DATA: range(2),
+    targets.CONV_BACKWARD_DATA_NORM: (0, 1, *range(4, 16), 23, 24),
     targets.CONV_BACKWARD_WEIGHT: range(2),
     targets.POINTWISE_FORWARD: (*range(10), 11, 13, 14),
     targets.DEPTHWISE_CONV_FORWARD: range(2),

@@ -15,6 +15,7 @@ from typing import Any
 from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
 from renaissance.lowering.calls.targets import Target
+from renaissance.lowering.launches.conv3x3 import NORM as CONV_NORM
 from renaissance.lowering.launches.norm import stash_of
 from renaissance.lowering.launches.pointwise_backward import NORM
 
@@ -67,6 +68,7 @@ _PASSES: Mapping[Target, Mapping[int, int]] = {
     targets.CONV_FORWARD: {3: 0},
     targets.CONV_FORWARD_STATISTICS: {3: 0, -1: 0},
     targets.CONV_BACKWARD_DATA: {3: 0},
+    targets.CONV_BACKWARD_DATA_NORM: {2: 0, CONV_NORM + 19: 0},
     targets.CONV_BACKWARD_WEIGHT: {3: 0},
     targets.POINTWISE_FORWARD: {19: 0},
     targets.DEPTHWISE_CONV_BACKWARD_WEIGHT: {3: 0},
@@ -124,12 +126,19 @@ def _pointwise_backward(call: InPlaceCall) -> int:
     return sum(place.nbytes for place in read if isinstance(place, Location))
 
 
+def _conv_backward_norm(call: InPlaceCall) -> int:
+    """dz is read by the norm's second pass, with x."""
+    read = (call.operands[CONV_NORM + i] for i in (0, 3))
+    return sum(place.nbytes for place in read if isinstance(place, Location))
+
+
 _MORE_BYTES: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.LOAD_BATCH: _images,
     targets.BEGIN_STEP: _images,
     targets.AUGMENT_BATCH: _samples,
     targets.OPTIMIZER: _gradients,
     targets.BATCH_NORM_BACKWARD: _second_pass,
+    targets.CONV_BACKWARD_DATA_NORM: _conv_backward_norm,
     targets.POINTWISE_BACKWARD_DATA: _pointwise_backward,
     targets.POINTWISE_BACKWARD: _pointwise_backward,
 }
@@ -174,6 +183,7 @@ _FLOPS: Mapping[Target, Callable[[InPlaceCall], int]] = {
     targets.CONV_FORWARD: _conv,
     targets.CONV_FORWARD_STATISTICS: _conv,
     targets.CONV_BACKWARD_DATA: _conv,
+    targets.CONV_BACKWARD_DATA_NORM: _conv,
     targets.CONV_BACKWARD_WEIGHT: _conv,
     targets.POINTWISE_FORWARD: _pointwise,
     targets.DEPTHWISE_CONV_FORWARD: _conv,

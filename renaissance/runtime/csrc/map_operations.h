@@ -170,6 +170,13 @@ struct BatchNormBackward {
   int type, activation, argmax_bytes;
 };
 
+// ConvBackwardData into norm.dy, then the backward of the norm that the convolution reads. Kernels of
+// ours leave dz in its place.
+struct ConvBackwardDataNorm {
+  ConvBackwardData conv;
+  BatchNormBackward norm;
+};
+
 // scale = gamma / sqrt(var + eps), bias = beta - mean scale.
 struct BatchNormFold {
   const float* gamma;

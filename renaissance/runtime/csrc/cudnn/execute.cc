@@ -122,6 +122,10 @@ std::string enqueue(const ConvBackwardData& op, int64_t key, void* stream) {
                   op.workspace_bytes);
 }
 
+std::string enqueue(const ConvBackwardDataNorm& op, int64_t key, void* stream) {
+  return enqueue(op.conv, key, stream);
+}
+
 std::string enqueue(const ConvBackwardWeight& op, int64_t key, void* stream) {
   return run_plan(key, stream, {writable(op.x), writable(op.dy), op.dw}, op.workspace,
                   op.workspace_bytes);

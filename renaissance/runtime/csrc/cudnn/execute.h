@@ -13,6 +13,7 @@ namespace rn {
 std::string enqueue(const ConvForward& op, int64_t key, void* stream);
 std::string enqueue(const ConvForwardStatistics& op, int64_t key, void* stream);
 std::string enqueue(const ConvBackwardData& op, int64_t key, void* stream);
+std::string enqueue(const ConvBackwardDataNorm& op, int64_t key, void* stream);
 std::string enqueue(const ConvBackwardWeight& op, int64_t key, void* stream);
 
 }  // namespace rn

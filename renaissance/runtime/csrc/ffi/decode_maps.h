@@ -105,6 +105,17 @@ inline BatchNormBackward decode(Call& call) {
 }
 
 template <>
+inline ConvBackwardDataNorm decode(Call& call) {
+  const void *dy = call.pointer(), *w = call.pointer();
+  void* workspace = call.pointer();
+  BatchNormBackward norm = decode<BatchNormBackward>(call);
+  norm.pool = {};  // the attributes of that name are the convolution's
+  return {{dy, w, const_cast<void*>(norm.dy), workspace, conv_shape(call),
+           call.integer("workspace_bytes"), norm.type},
+          norm};
+}
+
+template <>
 inline BatchNormFold decode(Call& call) {
   return {call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),
           call.pointer<float>(), call.pointer<float>(), call.pointer<float>(),

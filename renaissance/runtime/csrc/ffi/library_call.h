@@ -1,7 +1,7 @@
 // The handler of dense convolutions: a library's plan by its key, and kernels of ours behind it.
 //
 // The first of the `launches` is the plan, with an empty grid; the others take the statistics of its
-// output. Where kernels of ours run the convolution, the first launch has a grid and is one of them.
+// output, or are the backward of the norm before it. Where kernels of ours run the convolution, the first launch has a grid and is one of them.
 #pragma once
 
 #include "cudnn/execute.h"
@@ -16,6 +16,7 @@ void* record_behind(Operation& op) {
   return &op;
 }
 inline void* record_behind(ConvForwardStatistics& op) { return &op.statistics; }
+inline void* record_behind(ConvBackwardDataNorm& op) { return &op.norm; }
 
 template <class Operation>
 ffi::Error library_call(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,

@@ -125,6 +125,7 @@ RN_HANDLERS(MlpTrainSteps);
 RN_LIBRARY_HANDLERS(ConvForward);
 RN_LIBRARY_HANDLERS(ConvForwardStatistics);
 RN_LIBRARY_HANDLERS(ConvBackwardData);
+RN_LIBRARY_HANDLERS(ConvBackwardDataNorm);
 RN_LIBRARY_HANDLERS(ConvBackwardWeight);
 RN_HANDLERS(PointwiseForward);
 RN_HANDLERS(DepthwiseConvForward);
@@ -186,6 +187,7 @@ static const Target kTargets[] = {
     {"rn_conv_forward", ConvForwardHost, ConvForwardCuda},
     {"rn_conv_forward_statistics", ConvForwardStatisticsHost, ConvForwardStatisticsCuda},
     {"rn_conv_backward_data", ConvBackwardDataHost, ConvBackwardDataCuda},
+    {"rn_conv_backward_data_norm", ConvBackwardDataNormHost, ConvBackwardDataNormCuda},
     {"rn_conv_backward_weight", ConvBackwardWeightHost, ConvBackwardWeightCuda},
     {"rn_pointwise_forward", PointwiseForwardHost, PointwiseForwardCuda},
     {"rn_depthwise_conv_forward", DepthwiseConvForwardHost, DepthwiseConvForwardCuda},

@@ -193,6 +193,11 @@ void run(const ConvBackwardData& op) {
   with_type(op.type, [&](auto t) { backward_data<decltype(t)>(op); });
 }
 
+void run(const ConvBackwardDataNorm& op) {
+  run(op.conv);
+  run(op.norm);
+}
+
 void run(const ConvBackwardWeight& op) {
   with_type(op.type, [&](auto t) { backward_weight<decltype(t)>(op); });
 }

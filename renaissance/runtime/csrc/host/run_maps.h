@@ -8,6 +8,7 @@ namespace rn {
 void run(const ConvForward& op);
 void run(const ConvForwardStatistics& op);
 void run(const ConvBackwardData& op);
+void run(const ConvBackwardDataNorm& op);
 void run(const ConvBackwardWeight& op);
 void run(const DepthwiseConvForward& op);
 void run(const DepthwiseConvBackwardData& op);
