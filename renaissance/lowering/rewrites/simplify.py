@@ -15,6 +15,7 @@ from renaissance.lowering.calls import targets
 from renaissance.lowering.calls.in_place import InPlaceCall, Location
 from renaissance.lowering.calls.scene import Scene
 from renaissance.lowering.calls.targets import Target
+from renaissance.lowering.rewrites.conv3x3_backward import fuse_conv3x3_backward
 from renaissance.lowering.rewrites.depthwise import fuse_depthwise, leave_out_unread
 from renaissance.lowering.rewrites.depthwise_backward import fuse_depthwise_backward
 from renaissance.lowering.rewrites.pointwise import fuse_pointwise
@@ -40,6 +41,7 @@ def simplify(scene: Scene, calls: Sequence[InPlaceCall]) -> Calls:
     result = read_labels_in_their_slot(result)
     result = update_in_one_pass(scene, result)
     result = drop_clears(scene, result)
+    result = fuse_conv3x3_backward(result)
     result = fuse_pointwise_gradients(fuse_pointwise_backward(result))
     result = fuse_depthwise_backward(result)
     result = keep_strided_gradients_small(result)
